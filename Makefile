@@ -1,0 +1,59 @@
+# make demo: install and watch FedSPS train next to FedAvg.   make test: the suite.   make help: the rest.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-real lint types wheel bench clean
+
+help:
+	@echo "make demo       install into .venv and compare FedSPS, FedDecSPS and FedAvg on digits (demo/compare.png)"
+	@echo "make test       install with the test extra and run the suite"
+	@echo "make test-real  the tests that need real processes, signals or browsers"
+	@echo "make lint       ruff format and lint          make types   mypy, strict"
+	@echo "make wheel      build the wheel, install it elsewhere and run it"
+	@echo "make bench      milliseconds a round of the engines"
+
+# Each stamp stands for an installed set of extras; torch comes from the constraint, so that the CPU build is taken.
+$(VENV)/.demo: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) -e '.[plot]'
+	touch $@
+
+$(VENV)/.test: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) -e '.[test]'
+	touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) -e '.[dev]'
+	touch $@
+
+demo: $(VENV)/.demo
+	$(BIN)/fedsps compare --data digits --clients 10 --partition two-class --rounds 200 \
+	  --runs demo/runs --figure demo/compare.png --fresh \
+	  fedsps feddecsps fedavg:client_stepsize=0.001/0.01/0.1/1
+
+test: $(VENV)/.test
+	$(BIN)/python -m pytest -n 2 -m "not real"
+
+test-real: $(VENV)/.test
+	$(BIN)/python -m pytest -m real
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+
+wheel: $(VENV)/.dev
+	PYTHON=$(BIN)/python ./.ci/check-wheel
+
+bench: $(VENV)/.demo
+	$(BIN)/python benchmarks/engines.py
+
+clean:
+	rm -rf $(VENV) demo dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

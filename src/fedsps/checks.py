@@ -1,0 +1,34 @@
+"""Checks of settings on construction: the message names the setting, its value, and what would do."""
+
+import math
+from collections.abc import Collection
+
+import torch
+
+from fedsps.errors import ConfigurationError, unknown
+
+
+def positive(name: str, value: float | torch.Tensor) -> None:
+    """Refuse what is not a finite number above 0 (or a tensor of such numbers, in a sweep of settings)."""
+    numbers = value.flatten().tolist() if isinstance(value, torch.Tensor) else [value]
+    for number in numbers:
+        if isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number < math.inf:
+            raise ConfigurationError(f"{name} must be a finite number above 0; got {number!r}")
+
+
+def fraction(name: str, value: float) -> None:
+    """Refuse what is not in [0, 1)."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+        raise ConfigurationError(f"{name} must be at least 0 and below 1; got {value!r}")
+
+
+def count(name: str, value: int, least: int = 1) -> None:
+    """Refuse what is not a whole number of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ConfigurationError(f"{name} must be a whole number of at least {least}; got {value!r}")
+
+
+def choice(name: str, value: str, kinds: Collection[str]) -> None:
+    """Refuse a name that is not one of the kinds, with the nearest ones that are."""
+    if value not in kinds:
+        raise unknown(name, str(value), kinds)

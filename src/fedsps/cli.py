@@ -1,0 +1,336 @@
+"""The command `fedsps`."""
+
+import inspect
+import json
+import sys
+import warnings
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import typer
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from fedsps import data as data_files
+from fedsps import plot
+from fedsps.catalogue import CATALOGUE, defaults, find, parse
+from fedsps.compare import COLUMNS, Comparison, comparison
+from fedsps.data.federated import Federation
+from fedsps.errors import ConfigurationError, FedspsError
+from fedsps.evaluate import score
+from fedsps.logistic import objective
+from fedsps.options import with_settings
+from fedsps.result import Result
+from fedsps.run import is_done, load, run, task
+from fedsps.session import Row
+from fedsps.spec import Spec
+from fedsps.version import __version__
+
+app = typer.Typer(
+    help="Federated learning without learning-rate tuning.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+data_app = typer.Typer(help="The data sets: where they are, fetch them, check them.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+
+screen = Console(stderr=True)  # progress and notes; results go to standard output
+paper = Console(width=None if sys.stdout.isatty() else 120)
+
+Runs = Annotated[Path, typer.Option(help="Folder of the run folders, each named by the digest of its spec.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Train again even if the run is there already.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print a machine-readable summary instead of a table.")]
+Threads = Annotated[int, typer.Option(help="Torch threads; one is fastest for small models.", min=1)]
+EngineName = Annotated[str, typer.Option(help="auto, stacked (all clients at once) or loop (one after another).")]
+ALGORITHM_HELP = (
+    "Name, with settings after a colon: [bold]fedsps[/], [bold]fedsps:cap=10,smoothing=paper[/], "
+    "[bold]fedavg:client_stepsize=0.01/0.1/1[/] (one run for each value), or your own [bold]file.py:Class[/]."
+)
+
+
+def main() -> None:
+    """Run the command; what fedsps refuses is one line on standard error and exit code 2."""
+    warnings.showwarning = lambda message, *_: screen.print(f"[yellow]note:[/] {message}", highlight=False)
+    try:
+        app()
+    except FedspsError as error:
+        screen.print(f"[bold red]error:[/] {error}", highlight=False, soft_wrap=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        screen.print("interrupted; the same command goes on where this one stopped")
+        sys.exit(130)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        paper.print(f"fedsps {__version__}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def start(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """Federated learning without learning-rate tuning.
+
+    Every client sets its own stepsize, at every local step, by the stochastic Polyak rule. Start with
+    [bold]fedsps compare[/].
+    """
+
+
+@app.command(name="train")
+@with_settings
+def train_command(
+    settings: dict[str, Any],
+    algorithm: Annotated[str, typer.Argument(help=ALGORITHM_HELP)] = "fedsps",
+    runs: Runs = Path("runs"),
+    fresh: Fresh = False,
+    as_json: AsJson = False,
+    threads: Threads = 1,
+    engine: EngineName = "auto",
+) -> None:
+    """Train one model and write its run folder."""
+    torch.set_num_threads(threads)
+    chosen = parse(algorithm)
+    if len(chosen) > 1:
+        raise ConfigurationError(f"{algorithm!r} names {len(chosen)} runs: train takes one, compare takes several")
+    spec = Spec.of(chosen[0], **settings)
+    result = _run_all([spec], runs, fresh, engine)[0]
+    if as_json:
+        _print_json({"digest": spec.digest, "folder": str(runs / spec.digest), "summary": result.summary})
+        return
+    _print_table(comparison({spec.named.label(): [result]}), title=_title(spec))
+    paper.print(f"run folder: {runs / spec.digest}", highlight=False)
+
+
+@app.command(name="compare")
+@with_settings
+def compare_command(
+    settings: dict[str, Any],
+    algorithms: Annotated[list[str] | None, typer.Argument(help=ALGORITHM_HELP, show_default=False)] = None,
+    seeds: Annotated[int, typer.Option(help="Runs of each algorithm, with seeds SEED, SEED + 1, ...", min=1)] = 1,
+    target: Annotated[
+        float | None, typer.Option(help="Target loss of the table. Default: the best final train loss times 1.1.")
+    ] = None,
+    figure: Annotated[Path, typer.Option(help="Where the figure goes (.png, .pdf, .svg).")] = Path("compare.png"),
+    runs: Runs = Path("runs"),
+    fresh: Fresh = False,
+    as_json: AsJson = False,
+    threads: Threads = 1,
+    engine: EngineName = "auto",
+) -> None:
+    """Train several algorithms on the same data, batches and start; print a table and draw the curves.
+
+    Without a name: FedSPS and FedDecSPS against FedAvg at the client stepsizes 0.001, 0.01, 0.1 and 1.
+    """
+    torch.set_num_threads(threads)
+    words = algorithms or ["fedsps", "feddecsps", "fedavg:client_stepsize=0.001/0.01/0.1/1"]
+    chosen = [named for word in words for named in parse(word)]
+    first = settings.pop("seed")
+    specs = [Spec.of(named, seed=first + number, **settings) for named in chosen for number in range(seeds)]
+    found = _run_all(specs, runs, fresh, engine)
+    results: dict[str, list[Result]] = {}
+    names: dict[str, str] = {}
+    folders: dict[str, list[str]] = {}
+    for spec, result in zip(specs, found, strict=True):
+        label = spec.named.label(*chosen)
+        results.setdefault(label, []).append(result)
+        folders.setdefault(label, []).append(str(runs / spec.digest))
+        names[label] = spec.algorithm
+    compared = comparison(results, target)
+    title = _title(specs[0])
+    if as_json:
+        rows = _finite(compared.table.to_dict("records"))
+        _print_json({"target_loss": compared.target, "rows": rows, "runs": folders, "figure": str(figure)})
+    else:
+        _print_table(compared, title)
+    if seeds > 1:
+        title += f", {seeds} seeds: mean, least and largest"
+    histories = {label: [one.history for one in some] for label, some in results.items()}
+    plot.comparison(histories, names, figure, title)
+    if not as_json:
+        paper.print(f"figure: {figure}", highlight=False)
+
+
+@app.command(name="evaluate")
+def evaluate_command(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")],
+    as_json: AsJson = False,
+    threads: Threads = 1,
+) -> None:
+    """Evaluate a finished run's model on its clients' data and on the test data."""
+    torch.set_num_threads(threads)
+    result = load(folder)
+    if "parameters" not in result.spec or result.model is None:
+        raise ConfigurationError(
+            f"{folder} was saved from Python, where its data is: use fedsps.load(folder, model=...) there"
+        )
+    spec = Spec.from_json(result.spec)
+    made = task(spec)
+    goal = objective(result.model, made.loss)
+    parts = {"train": Federation.of(made.clients), "test": Federation.of([made.test])}
+    found: dict[str, float] = {}
+    for name, federation in parts.items():
+        loss, accuracy = score(goal, goal.x, goal.buffers, federation.to(goal.x))
+        found |= {
+            f"{name}_loss": loss.mean().item(),
+            f"{name}_accuracy": accuracy.mean().item(),
+        }
+        if name == "train":
+            found |= {"worst_client_loss": loss.max().item(), "worst_client_accuracy": accuracy.min().item()}
+    if as_json:
+        _print_json(_finite([found])[0])
+        return
+    table = Table(title=f"{spec.named.label()}: {_title(spec)}", title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0))
+    table.add_column("measure")
+    table.add_column("value", justify="right")
+    for name, value in found.items():
+        table.add_row(name.replace("_", " "), _number(value))
+    paper.print(table)
+
+
+@app.command(name="algorithms")
+def algorithms_command(
+    name: Annotated[str | None, typer.Argument(help="One algorithm, in full.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the catalogue, with formulas; name one to see its parameters."""
+    shown = {name: find(name)} if name else CATALOGUE
+    if as_json:
+        _print_json({one: {"formula": formula(kind), "parameters": defaults(kind)} for one, kind in shown.items()})
+        return
+    for one, kind in shown.items():
+        paper.print(f"[bold]{one}[/]  {(inspect.getdoc(kind) or '').splitlines()[0]}", highlight=False, soft_wrap=True)
+        text = "\n".join((inspect.getdoc(kind) or "").splitlines()[1:]).strip("\n") if name else "    " + formula(kind)
+        paper.print(text, highlight=False, markup=False, soft_wrap=True)
+        parameters = ", ".join(f"{key}={value}" for key, value in defaults(kind).items())
+        paper.print(f"    [dim]{parameters}[/]\n", highlight=False, soft_wrap=True)
+
+
+def formula(kind: type) -> str:
+    """The second paragraph of a class's docstring."""
+    _, _, rest = (inspect.getdoc(kind) or "").partition("\n\n")
+    return "\n    ".join(line.strip() for line in rest.partition("\n\n")[0].splitlines())
+
+
+@data_app.command(name="list")
+def data_list() -> None:
+    """Show the data sets and where their files are."""
+    table = Table("data set", "file", "where", "bytes", box=SIMPLE, padding=(0, 1, 0, 0))
+    for name in data_files.data_sets():
+        for status in data_files.status(name):
+            size = "" if status.size is None else f"{status.size:,}"
+            table.add_row(name, status.name, status.where, size)
+    paper.print(table)
+    paper.print("Files are looked for in the folder that FEDSPS_DATA names, then in the cache, else downloaded.")
+
+
+DataSets = Annotated[list[str] | None, typer.Argument(help="Data sets; all if none is named.", show_default=False)]
+
+
+@data_app.command(name="fetch")
+def data_fetch(names: DataSets = None) -> None:
+    """Download what is missing into the cache, and check it."""
+    for name in names or data_files.data_sets():
+        data_files.fetch(name)
+        paper.print(f"{name}: ready", highlight=False)
+
+
+@data_app.command(name="verify")
+def data_verify(names: DataSets = None) -> None:
+    """Check the sha256 of every file that is here."""
+    for name in names or data_files.data_sets():
+        for status in data_files.verify(name):
+            paper.print(f"{name} {status.name}: {'right' if status.where != 'missing' else 'missing'}", highlight=False)
+
+
+def _run_all(specs: list[Spec], runs: Path, fresh: bool, engine: str) -> list[Result]:
+    """Run the specs one after another, with a live bar for each."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeElapsedColumn(),
+    )
+    several_seeds = len({spec.seed for spec in specs}) > 1
+    results = []
+    with Progress(*columns, console=screen) as progress:
+        for spec in specs:
+            label = spec.named.label(*(one.named for one in specs))
+            bar = progress.add_task(f"{label} seed {spec.seed}" if several_seeds else label, total=spec.rounds, note="")
+
+            def show(row: Row, bar: Any = bar) -> None:
+                loss = row["cohort_loss"] if np.isnan(row["train_loss"]) else row["train_loss"]
+                progress.update(bar, completed=row["round"], note=f"loss {loss:.4g}")
+
+            there = is_done(spec, runs) and not fresh
+            result = run(spec, runs, fresh=fresh, callback=show, engine=engine)  # type: ignore[arg-type]
+            end = f"diverged in round {result.diverged_at}" if result.diverged_at else f"loss {_final(result)}"
+            progress.update(bar, completed=len(result.history), note=end + (" (was there)" if there else ""))
+            results.append(result)
+    return results
+
+
+def _final(result: Result) -> str:
+    return _number(result.summary["final_train_loss"])
+
+
+def _title(spec: Spec) -> str:
+    clients = "clients of the data" if spec.partition == "natural" else f"{spec.clients} clients"
+    cohort = f", {spec.cohort} a round" if spec.cohort else ""
+    steps = f"{spec.local_steps} local steps, batch {spec.batch_size or 'all'}"
+    return f"{Path(spec.data).name}, {spec.model}, {spec.partition}, {clients}{cohort}, {steps}"
+
+
+def _print_table(compared: Comparison, title: str) -> None:
+    table = Table(
+        title=title,
+        title_justify="left",
+        caption=compared.note,
+        caption_justify="left",
+        box=SIMPLE,
+        padding=(0, 1, 0, 0),
+    )
+    for name, heading in COLUMNS.items():
+        if name == "algorithm":
+            table.add_column(heading, overflow="fold", min_width=22)
+        else:
+            table.add_column(heading, justify="right")
+    for row in compared.table.to_dict("records"):
+        diverged = " (diverged)" if row["diverged"] else ""
+        reached = "never" if np.isinf(row["rounds_to_target"]) else f"{row['rounds_to_target']:.0f}"
+        table.add_row(
+            str(row["algorithm"]) + diverged,
+            str(row["rounds"]),
+            _number(row["final_train_loss"]),
+            _number(row["best_test_accuracy"]),
+            reached,
+            _number(row["stepsize_mean"]),
+            f"{row['seconds']:.1f}",
+        )
+    paper.print(table)
+
+
+def _print_json(found: Any) -> None:
+    typer.echo(json.dumps(found, indent=2))
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None or np.isnan(value) else f"{value:.4g}"
+
+
+def _finite(rows: list[dict[Any, Any]]) -> list[dict[str, Any]]:
+    """JSON has no infinity and no NaN."""
+    return [
+        {str(key): None if isinstance(value, float) and not np.isfinite(value) else value for key, value in row.items()}
+        for row in rows
+    ]

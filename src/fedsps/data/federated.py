@@ -1,0 +1,97 @@
+"""The clients' data as tensors ready for the engines."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from fedsps.errors import DataError
+from fedsps.streams import Rows
+
+Samples = tuple[Any, Any] | Dataset[Any]
+"""One client's data: `(inputs, targets)` as tensors or arrays, or a data set of such pairs."""
+
+
+@dataclass(frozen=True)
+class Federation:
+    """All clients' samples in two tensors, client after client, so that one indexing operation gathers a round."""
+
+    inputs: Tensor  # [M, *]
+    targets: Tensor  # [M, *]
+    sizes: Rows  # [clients]  m_i
+
+    @property
+    def clients(self) -> int:
+        """How many there are."""
+        return len(self.sizes)
+
+    @property
+    def offsets(self) -> Rows:
+        """Where each client's samples begin, `[clients]`."""
+        return np.cumsum(self.sizes) - self.sizes
+
+    def gather(self, clients: Rows, rows: Rows) -> tuple[Tensor, Tensor]:
+        """Inputs and targets `[steps, clients, batch, *]` of the samples `rows [steps, clients, batch]`."""
+        index = torch.from_numpy((rows + self.offsets[clients][:, None]).reshape(-1)).to(self.inputs.device)
+        return (
+            self.inputs.index_select(0, index).unflatten(0, rows.shape),
+            self.targets.index_select(0, index).unflatten(0, rows.shape),
+        )
+
+    def to(self, like: Tensor) -> "Federation":
+        """On the device of `like`, floating inputs and targets in its dtype."""
+        return replace(self, inputs=_convert(self.inputs, like), targets=_convert(self.targets, like))
+
+    @classmethod
+    def of(cls, clients: Sequence[Samples]) -> "Federation":
+        """From one `(inputs, targets)` pair or data set a client."""
+        if isinstance(clients, tuple) and len(clients) == 2 and isinstance(clients[0], Tensor | np.ndarray):
+            raise DataError("clients must be a list with one (inputs, targets) pair for each client; got a single pair")
+        if len(clients) == 0:
+            raise DataError("clients is empty: give at least one (inputs, targets) pair")
+        pairs = [samples(client, f"client {number}") for number, client in enumerate(clients)]
+        for column, name in enumerate(("inputs", "targets")):
+            first = pairs[0][column]
+            for number, pair in enumerate(pairs):
+                if pair[column].shape[1:] != first.shape[1:] or pair[column].dtype != first.dtype:
+                    raise DataError(
+                        f"client {number}'s {name} are {_kind(pair[column])}, client 0's {_kind(first)}: "
+                        "all clients need the same shape and dtype"
+                    )
+        sizes = np.array([len(inputs) for inputs, _ in pairs], dtype=np.int64)
+        return cls(torch.cat([inputs for inputs, _ in pairs]), torch.cat([targets for _, targets in pairs]), sizes)
+
+
+def samples(data: Samples, owner: str) -> tuple[Tensor, Tensor]:
+    """One client's (or the test) data as two tensors of equal length."""
+    if isinstance(data, Dataset):
+        rows = [data[number] for number in range(len(data))]  # type: ignore[arg-type]
+        if not rows or any(not isinstance(row, tuple | list) or len(row) != 2 for row in rows):
+            raise DataError(f"{owner}'s data set must hold (input, target) pairs, at least one")
+        inputs, targets = (torch.stack([torch.as_tensor(row[column]) for row in rows]) for column in (0, 1))
+    elif isinstance(data, tuple | list) and len(data) == 2:
+        inputs, targets = torch.as_tensor(data[0]), torch.as_tensor(data[1])
+    else:
+        raise DataError(f"{owner}'s data must be an (inputs, targets) pair or a Dataset; got {type(data).__name__}")
+    if inputs.ndim == 0 or targets.ndim == 0 or len(inputs) != len(targets):
+        raise DataError(
+            f"{owner} has inputs of shape {tuple(inputs.shape)} and targets of {tuple(targets.shape)}: "
+            "one target for each input is needed"
+        )
+    if len(inputs) == 0:
+        raise DataError(f"{owner} has no sample: leave it out, or give it at least one")
+    if inputs.is_floating_point() and not inputs.isfinite().all():
+        raise DataError(f"{owner}'s inputs hold NaN or infinity: clean them first")
+    return inputs, targets
+
+
+def _convert(values: Tensor, like: Tensor) -> Tensor:
+    return values.to(like.device, like.dtype if values.is_floating_point() else values.dtype)
+
+
+def _kind(values: Tensor) -> str:
+    return f"{values.dtype} of shape {tuple(values.shape[1:])}"

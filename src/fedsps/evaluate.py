@@ -1,0 +1,70 @@
+"""Loss and accuracy of a model on the clients' data and on test data."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedsps.data.federated import Federation
+from fedsps.objective import Objective
+from fedsps.shapes import Tensors
+
+SAMPLES_AT_ONCE = 4096
+
+
+class Score(NamedTuple):
+    """Loss and accuracy of each client, `[clients]`; accuracy is NaN where it has no meaning."""
+
+    loss: Tensor
+    accuracy: Tensor
+
+
+def score(objective: Objective, x: Tensor, buffers: Tensors, federation: Federation) -> Score:
+    """`f_i(x)` on all of each client's samples, and the share of right predictions.
+
+    A loss that is known to be a plain mean is evaluated sample by sample over all clients at once; any other is given
+    each client's outputs whole, so that it is right whatever it does with them.
+    """
+    losses, accuracies = [], []
+    for outputs, targets, sizes in _runs(objective, x, buffers, federation):
+        sample_losses = objective.sample_losses(outputs, targets)
+        hits = objective.hits(outputs, targets)
+        losses.append(
+            _means(sample_losses, sizes)
+            if sample_losses is not None
+            else torch.stack(
+                [objective.loss(*pair) for pair in zip(outputs.split(sizes), targets.split(sizes), strict=True)]
+            )
+        )
+        accuracies.append(
+            _means(hits.to(losses[-1].dtype), sizes) if hits is not None else torch.full_like(losses[-1], torch.nan)
+        )
+    return Score(torch.cat(losses), torch.cat(accuracies))
+
+
+def _runs(
+    objective: Objective, x: Tensor, buffers: Tensors, federation: Federation
+) -> Iterator[tuple[Tensor, Tensor, list[int]]]:
+    """Outputs and targets of runs of clients, each run large enough for one fast pass."""
+    first, run = 0, []
+    for number, size in enumerate(federation.sizes.tolist()):
+        run.append(size)
+        if sum(run) < SAMPLES_AT_ONCE and number + 1 < federation.clients:
+            continue
+        rows = slice(first, first + sum(run))
+        inputs = federation.inputs[rows].split(SAMPLES_AT_ONCE)
+        yield (
+            torch.cat([objective.outputs(x, buffers, part) for part in inputs]),
+            federation.targets[rows],
+            run,
+        )
+        first, run = rows.stop, []
+
+
+def _means(values: Tensor, sizes: list[int]) -> Tensor:
+    """The mean over each client's samples, `[M] -> [clients]`; one dimension a sample or several."""
+    owner = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes)).to(values.device)
+    values = values.flatten(1).mean(1) if values.ndim > 1 else values
+    total = torch.zeros(len(sizes), dtype=values.dtype, device=values.device).index_add_(0, owner, values)
+    return total / torch.tensor(sizes).to(total)

@@ -1,0 +1,52 @@
+"""One row a round: what happened, what it cost, how good the output is."""
+
+from typing import Any
+
+import pandas as pd
+import torch
+
+from fedsps.engine.round import Round
+
+COLUMNS = {
+    "round": "1, 2, ...",
+    "train_loss": "the objective f at the output: mean over all clients of f_i, under the weights of the run",
+    "cohort_loss": "mean of the mini-batch losses that the active clients saw during their local steps",
+    "test_loss": "loss of the output on the test data",
+    "test_accuracy": "share of right predictions on the test data; NaN where accuracy has no meaning",
+    "stepsize_mean": "mean stepsize over active clients and local steps",
+    "stepsize_std_clients": "spread over clients: population std of each client's mean stepsize",
+    "stepsize_one_mean": "mean over the local steps of one client, the lowest-numbered active one",
+    "stepsize_one_std": "population std over the local steps of that client",
+    "seconds": "wall time of the round's training, without evaluation",
+    "exchanges": "times the server called on the clients",
+    "gradient_evaluations": "mini-batch gradients over all active clients; a larger batch counts for what it holds",
+    "bytes_up": "sent by all active clients together",
+    "bytes_down": "sent to all active clients together",
+}
+
+
+def row(done: Round, number: int, seconds: float, scores: dict[str, float]) -> dict[str, Any]:
+    """The row of one round; what was not evaluated is NaN."""
+    stepsizes = done.trace.stepsizes.double()
+    mean_of_client = stepsizes.mean(-1)
+    return {
+        "round": number,
+        "train_loss": scores.get("train_loss", torch.nan),
+        "cohort_loss": done.trace.losses.double().mean().item(),
+        "test_loss": scores.get("test_loss", torch.nan),
+        "test_accuracy": scores.get("test_accuracy", torch.nan),
+        "stepsize_mean": stepsizes.mean().item(),
+        "stepsize_std_clients": mean_of_client.std(correction=0).item(),
+        "stepsize_one_mean": mean_of_client[0].item(),
+        "stepsize_one_std": stepsizes[0].std(correction=0).item(),
+        "seconds": seconds,
+        "exchanges": done.exchanges,
+        "gradient_evaluations": done.gradient_evaluations,
+        "bytes_up": done.bytes_up,
+        "bytes_down": done.bytes_down,
+    }
+
+
+def frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
+    """The rows as a table."""
+    return pd.DataFrame(rows, columns=list(COLUMNS))

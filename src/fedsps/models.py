@@ -1,0 +1,118 @@
+"""The paper's models. Images are `[B, channels, height, width]`; logits come out."""
+
+from typing import Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fedsps.checks import choice, count
+
+
+class LogisticRegression(nn.Module):
+    """`z = W x + b`, starting at zero; the input is flattened.
+
+    With `classes` > 2 softmax regression: logits `[B, classes]`, for the cross-entropy. With two classes one logit a
+    sample, `[B]`, for the binary cross-entropy on logits.
+    """
+
+    def __init__(self, features: int, classes: int) -> None:
+        super().__init__()
+        count("features", features)
+        count("classes", classes, least=2)
+        self.weight = nn.Parameter(torch.zeros(1 if classes == 2 else classes, features))
+        self.bias = nn.Parameter(torch.zeros(1 if classes == 2 else classes))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Logits."""
+        logits = F.linear(inputs.flatten(1), self.weight, self.bias)
+        return logits.squeeze(1) if len(self.bias) == 1 else logits
+
+
+class LeNet(nn.Module):
+    """LeNet-5 (LeCun et al. 1998) in its usual modern form, 61 706 parameters for 1 x 28 x 28 images and 10 classes.
+
+    conv 5x5, 6 channels, padding 2 - ReLU - max-pool 2
+    conv 5x5, 16 channels           - ReLU - max-pool 2
+    linear 120 - ReLU - linear 84 - ReLU - linear classes
+    """
+
+    def __init__(self, channels: int = 1, side: int = 28, classes: int = 10) -> None:
+        super().__init__()
+        flat = 16 * ((side // 2 - 4) // 2) ** 2
+        self.convolutions = nn.Sequential(
+            nn.Conv2d(channels, 6, 5, padding=2),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(6, 16, 5),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+        )
+        self.classifier = nn.Sequential(
+            nn.Linear(flat, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, classes)
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits."""
+        logits: Tensor = self.classifier(self.convolutions(images).flatten(1))
+        return logits
+
+
+Norm = Literal["batch", "group"]
+
+
+class ResNet18(nn.Module):
+    """ResNet-18 (He et al. 2016) in its CIFAR form: a 3x3 first convolution, no first pooling.
+
+    Four stages of two blocks at `width`, 2, 4 and 8 times `width` channels: 11 173 962 parameters at width 64 and 10
+    classes. `norm="batch"` is what the code that the paper builds on uses; `"group"` has no running statistics, the
+    usual choice for non-i.i.d. clients.
+    """
+
+    def __init__(self, channels: int = 3, classes: int = 10, width: int = 64, norm: Norm = "batch") -> None:
+        super().__init__()
+        choice("norm", norm, get_args(Norm))
+        count("width", width)
+        self.stem = nn.Sequential(
+            nn.Conv2d(channels, width, 3, padding=1, bias=False), _normalisation(norm, width), nn.ReLU()
+        )
+        blocks: list[nn.Module] = []
+        before = width
+        for stage in range(4):
+            after = width * 2**stage
+            blocks += [_Block(before, after, 1 if stage == 0 else 2, norm), _Block(after, after, 1, norm)]
+            before = after
+        self.blocks = nn.Sequential(*blocks)
+        self.classifier = nn.Linear(before, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits."""
+        logits: Tensor = self.classifier(self.blocks(self.stem(images)).mean((-2, -1)))
+        return logits
+
+
+class _Block(nn.Module):
+    """Two 3x3 convolutions and a shortcut."""
+
+    def __init__(self, before: int, after: int, stride: int, norm: Norm) -> None:
+        super().__init__()
+        self.residual = nn.Sequential(
+            nn.Conv2d(before, after, 3, stride, padding=1, bias=False),
+            _normalisation(norm, after),
+            nn.ReLU(),
+            nn.Conv2d(after, after, 3, padding=1, bias=False),
+            _normalisation(norm, after),
+        )
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or before != after:
+            self.shortcut = nn.Sequential(nn.Conv2d(before, after, 1, stride, bias=False), _normalisation(norm, after))
+
+    def forward(self, images: Tensor) -> Tensor:
+        return F.relu(self.residual(images) + self.shortcut(images))
+
+
+def _normalisation(norm: Norm, channels: int) -> nn.Module:
+    if norm == "batch":
+        return nn.BatchNorm2d(channels)
+    groups = next(groups for groups in (8, 4, 2, 1) if channels % groups == 0)
+    return nn.GroupNorm(groups, channels)

@@ -1,0 +1,51 @@
+"""What the engines need to know of a model: its loss and gradient as a function of one flat vector x."""
+
+from typing import Protocol
+
+from torch import Tensor, nn
+
+from fedsps.shapes import Tensors
+
+
+class Objective(Protocol):
+    """A model and a loss. Buffers (batch-norm statistics) are not part of x and no rule sees them."""
+
+    @property
+    def x(self) -> Tensor:
+        """The starting point, `[d]`."""
+        ...
+
+    @property
+    def buffers(self) -> Tensors:
+        """The buffers at the start."""
+        ...
+
+    def loss_and_gradient(
+        self, x: Tensor, buffers: Tensors, inputs: Tensor, targets: Tensor
+    ) -> tuple[Tensor, Tensor, Tensors]:
+        """Loss `[...]`, gradient `[..., d]` and updated buffers of one batch each, `inputs [..., B, *]`."""
+        ...
+
+    def outputs(self, x: Tensor, buffers: Tensors, inputs: Tensor) -> Tensor:
+        """The model's outputs in evaluation mode for `inputs [B, *]` at one point `x [d]`, without gradients."""
+        ...
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The scalar loss of a batch, given the model's outputs."""
+        ...
+
+    def sample_losses(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
+        """The losses `[B]` whose mean `loss` is, or None where the loss is not known to be such a mean."""
+        ...
+
+    def hits(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
+        """Which predictions are right `[B]`, or None where accuracy has no meaning."""
+        ...
+
+    def sample_bytes(self, inputs: Tensor, targets: Tensor) -> int:
+        """What the forward pass of one sample keeps in memory for the backward, measured on a batch `[B, *]`."""
+        ...
+
+    def module(self, x: Tensor, buffers: Tensors) -> nn.Module:
+        """A module of its own with these parameters and buffers."""
+        ...

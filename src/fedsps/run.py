@@ -1,0 +1,188 @@
+"""`run(spec)`: from what was asked to a folder with what happened. Runs are cached by digest and can be resumed."""
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fedsps import streams
+from fedsps.checkpoint import NAME as CHECKPOINT
+from fedsps.data import LabelledData, from_file, partition
+from fedsps.data import load as load_data
+from fedsps.errors import ConfigurationError, unknown
+from fedsps.models import LeNet, LogisticRegression, ResNet18
+from fedsps.network import Loss
+from fedsps.objects import import_object
+from fedsps.result import SPEC, SUMMARY, Result, read_json
+from fedsps.session import Engine
+from fedsps.spec import Spec
+from fedsps.training import Callback, train
+
+Pair = tuple[Tensor, Tensor]
+MODELS = ("logistic", "lenet", "resnet18")
+LOSSES: dict[str, Loss] = {
+    "cross-entropy": F.cross_entropy,
+    "binary": F.binary_cross_entropy_with_logits,
+    "squared": F.mse_loss,
+}
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+@dataclass(frozen=True)
+class Task:
+    """A spec made real: the model, the clients' data, the test data and the loss."""
+
+    model: nn.Module
+    clients: list[Pair]
+    test: Pair
+    loss: Loss
+    facts: dict[str, Any]  # the sizes, for the record
+
+
+def task(spec: Spec) -> Task:
+    """Load and split the data, and build the model."""
+    if spec.dtype not in DTYPES:
+        raise unknown("dtype", spec.dtype, DTYPES)
+    data = _data(spec.data, spec.scaling, spec.client_column, spec.target_column)
+    split = partition(
+        spec.partition or "two-class",
+        data.targets,
+        spec.clients,
+        spec.seed,
+        alpha=spec.alpha,
+        shards_per_client=spec.shards_per_client,
+        ids=data.clients,
+    )
+    loss = loss_name(spec, data.classes)
+    kind = torch.int64 if loss == "cross-entropy" else DTYPES[spec.dtype]
+
+    def pair(inputs: Any, targets: Any) -> Pair:
+        return torch.from_numpy(inputs).to(DTYPES[spec.dtype]), torch.from_numpy(targets).to(kind)
+
+    return Task(
+        model=build_model(spec, data.inputs.shape[1:], data.classes),
+        clients=[pair(data.inputs[rows], data.targets[rows]) for rows in split.rows],
+        test=pair(data.test_inputs, data.test_targets),
+        loss=LOSSES[loss],
+        facts={
+            "clients": len(split.rows),
+            "train_samples": sum(map(len, split.rows)),
+            "dropped_samples": split.dropped,
+            "test_samples": len(data.test_targets),
+            "shape": list(data.inputs.shape[1:]),
+            "classes": data.classes,
+        },
+    )
+
+
+@lru_cache(maxsize=2)
+def _data(name: str, scaling: str | None, client_column: str | None, target_column: str | None) -> LabelledData:
+    if not Path(name).suffix:
+        return load_data(name, scaling)
+    if scaling is not None:
+        raise ConfigurationError(f"scaling {scaling!r} is for the named data sets: scale {name} yourself")
+    return from_file(name, client_column, target_column)
+
+
+def loss_name(spec: Spec, classes: int) -> str:
+    """The spec's loss; "auto" is the squared loss for regression, the model's own otherwise."""
+    if spec.loss != "auto":
+        if spec.loss not in LOSSES:
+            raise unknown("loss", spec.loss, ["auto", *LOSSES])
+        return spec.loss
+    if classes == 0:
+        return "squared"
+    return "binary" if spec.model == "logistic" and classes == 2 else "cross-entropy"
+
+
+def build_model(spec: Spec, shape: tuple[int, ...], classes: int) -> nn.Module:
+    """A built-in model that fits the data, or the user's own; its start is decided by the spec's seed."""
+    with streams.torch_seed(spec.seed, "model"):
+        return _model(spec, shape, classes).to(DTYPES[spec.dtype])
+
+
+def _model(spec: Spec, shape: tuple[int, ...], classes: int) -> nn.Module:
+    if ":" in spec.model:
+        made = import_object(spec.model)()
+        if not isinstance(made, nn.Module):
+            raise ConfigurationError(f"{spec.model}() must return a torch.nn.Module; got {type(made).__name__}")
+        return made
+    if spec.model not in MODELS:
+        raise unknown("model", spec.model, MODELS)
+    if classes < 2:
+        raise ConfigurationError(
+            f"{spec.model} needs at least 2 classes; {spec.data} has {classes}: give a model of your own with --model"
+        )
+    if spec.model == "logistic":
+        return LogisticRegression(prod(shape), classes)
+    if len(shape) != 3 or shape[1] != shape[2] or shape[1] < 16:
+        raise ConfigurationError(
+            f"{spec.model} needs square images, 16 pixels wide or more; those of {spec.data} are {shape}: use logistic"
+        )
+    if spec.model == "lenet":
+        return LeNet(shape[0], shape[1], classes)
+    return ResNet18(shape[0], classes, spec.width, spec.norm)  # type: ignore[arg-type]
+
+
+def is_done(spec: Spec, runs: str | Path = "runs") -> bool:
+    """Whether the run is finished and in its folder."""
+    return (Path(runs) / spec.digest / SUMMARY).exists()
+
+
+def run(
+    spec: Spec,
+    runs: str | Path = "runs",
+    *,
+    fresh: bool = False,
+    callback: Callback | None = None,
+    engine: Engine = "auto",
+) -> Result:
+    """Train as the spec says, or return the finished run from its folder `runs/<digest>`.
+
+    An interrupted run goes on from its last checkpoint. `fresh` trains again.
+    """
+    folder = Path(runs) / spec.digest
+    if fresh:
+        for name in (SUMMARY, CHECKPOINT):
+            (folder / name).unlink(missing_ok=True)
+    if is_done(spec, runs):
+        return load(folder)
+    made = task(spec)
+    result = train(
+        made.model,
+        made.clients,
+        algorithm=spec.named.build(),
+        rounds=spec.rounds,
+        local_steps=spec.local_steps,
+        batch_size=spec.batch_size or None,
+        cohort=spec.cohort or None,
+        seed=spec.seed,
+        test=made.test,
+        loss=made.loss,
+        weights=spec.weights,  # type: ignore[arg-type]
+        augment=spec.augment,  # type: ignore[arg-type]
+        evaluate_every=spec.evaluate_every,
+        callback=callback,
+        engine=engine,
+        checkpoint=folder,
+    )
+    result = replace(result, spec=spec.json(), data=made.facts)
+    result.save(folder)
+    (folder / CHECKPOINT).unlink(missing_ok=True)
+    return result
+
+
+def load(folder: str | Path, model: nn.Module | None = None) -> Result:
+    """A finished run from its folder, with its trained model if it is one of the built-in ones or given."""
+    folder = Path(folder)
+    if model is None and (folder / SPEC).is_file() and (folder / SUMMARY).is_file():
+        found = read_json(folder / SPEC)
+        if "parameters" in found:
+            facts = read_json(folder / SUMMARY)["data"]
+            model = build_model(Spec.from_json(found), tuple(facts["shape"]), facts["classes"])
+    return Result.load(folder, model)

@@ -1,0 +1,120 @@
+"""A run in progress: round after round, checked and evaluated."""
+
+import time
+import warnings
+from dataclasses import replace
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedsps import history
+from fedsps.checks import choice
+from fedsps.data.federated import Federation
+from fedsps.engine import loop, stacked
+from fedsps.engine.round import Collect, Round, play
+from fedsps.engine.setting import Setting, State, start
+from fedsps.errors import ConfigurationError, LowerBoundError
+from fedsps.evaluate import score
+from fedsps.parts import Trace
+
+Engine = Literal["auto", "stacked", "loop"]
+Row = dict[str, Any]
+
+
+class Session:
+    """Where a run stands, and how it takes its next round. A run that diverges stops; it does not raise."""
+
+    def __init__(self, setting: Setting, engine: Engine = "auto", test: Federation | None = None) -> None:
+        choice("engine", engine, get_args(Engine))
+        self.setting, self._collect = prepare(setting, engine)
+        self.test = test
+        self.state: State = start(setting)
+        self.rows: list[Row] = []
+
+    @property
+    def diverged_at(self) -> int | None:
+        """The round in which a loss or the model was no longer finite; the state is that of the round before."""
+        return len(self.rows) if len(self.rows) > self.state.round else None
+
+    def advance(self, evaluate: bool) -> Row:
+        """Play one round, add its row to the history, and return it."""
+        began = time.perf_counter()
+        after, done = play(self.setting, self.state, self._collect)
+        seconds = time.perf_counter() - began
+        if after.x.isfinite().all() and done.trace.losses.isfinite().all():
+            check_bound(after.round, done)
+            self.state = after
+        scores = self.scores(after) if evaluate else {}
+        self.rows.append(history.row(done, after.round, seconds, scores))
+        return self.rows[-1]
+
+    def scores(self, state: State) -> dict[str, float]:
+        """The objective, and the test loss and accuracy, at the output."""
+        goal, federation = self.setting.objective, self.setting.federation
+        losses = score(goal, state.result, state.buffers, federation).loss
+        shares = self.setting.shares(np.arange(federation.clients))
+        found = {"train_loss": (shares * losses).sum().item()}
+        if self.test is not None:
+            test = score(goal, state.result, state.buffers, self.test)
+            found |= {"test_loss": test.loss.item(), "test_accuracy": test.accuracy.item()}
+        return found
+
+
+def check_bound(round: int, done: Round) -> None:
+    """Stop if a loss fell below `lower`, up to rounding."""
+    trace: Trace = done.trace
+    gap, place = trace.gap.min(dim=0)
+    loss = trace.losses[place].min()
+    tolerance = 10 * torch.finfo(gap.dtype).eps * max(1.0, abs(loss.item()))
+    if gap < -tolerance:
+        raise LowerBoundError(
+            f"round {round}: client {done.cohort[place]} saw a loss of {loss.item():.6g}, below its lower bound of "
+            f"{(loss - gap).item():.6g}. The Polyak stepsize needs a bound that no loss falls below: "
+            f"set `lower` to {loss.item():.6g} or lower"
+        )
+
+
+def prepare(setting: Setting, engine: Engine) -> tuple[Setting, Collect]:
+    """Try the model on one small batch before the run: which engine can take it, and how much memory it needs."""
+    goal, federation = setting.objective, setting.federation
+    smallest = int(federation.sizes.argmin())
+    rows = slice(int(federation.offsets[smallest]), int(federation.offsets[smallest] + federation.sizes[smallest]))
+    inputs, targets = (
+        federation.inputs[rows][: setting.batch_size],
+        federation.targets[rows][: setting.batch_size],
+    )
+    try:
+        sample_bytes = goal.sample_bytes(inputs, targets)
+        goal.loss_and_gradient(goal.x, goal.buffers, inputs, targets)
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        raise ConfigurationError(
+            f"the model and the loss cannot take a batch of client {smallest} "
+            f"(inputs {_kind(inputs)}, targets {_kind(targets)}): {_first_line(error)}"
+        ) from error
+    setting = replace(setting, sample_bytes=sample_bytes)
+    if engine == "loop":
+        return setting, loop.collect
+    try:
+        twice = [_twice(value) for value in (goal.x, inputs, targets)]
+        goal.loss_and_gradient(twice[0], {name: _twice(value) for name, value in goal.buffers.items()}, *twice[1:])
+    except (RuntimeError, ValueError, NotImplementedError) as error:
+        reason = f"the model cannot be computed for several clients at once ({_first_line(error)})"
+        if engine == "stacked":
+            raise ConfigurationError(f"{reason}: use engine='loop'") from error
+        warnings.warn(f"{reason}; training one client after another, which is slower", stacklevel=2)
+        return setting, loop.collect
+    return setting, stacked.collect
+
+
+def _twice(value: Tensor) -> Tensor:
+    return value.expand(2, *value.shape)
+
+
+def _kind(values: Tensor) -> str:
+    return f"{tuple(values.shape)} {values.dtype}"
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]

@@ -1,0 +1,143 @@
+"""`train`: a model, the clients' data and an algorithm in, a trained model and its history out."""
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import get_args
+
+import torch.nn.functional as F
+from torch import nn
+
+from fedsps import history
+from fedsps.algorithms import Algorithm, FedSPS
+from fedsps.checkpoint import Checkpoint, fingerprint
+from fedsps.checks import choice, count
+from fedsps.data.federated import Federation, Samples
+from fedsps.engine.setting import Augment, Setting, Weights
+from fedsps.errors import ConfigurationError
+from fedsps.logistic import objective
+from fedsps.network import Loss
+from fedsps.result import Result
+from fedsps.session import Engine, Row, Session
+
+Callback = Callable[[Row], bool | None]
+
+
+def train(
+    model: nn.Module,
+    clients: Sequence[Samples],
+    *,
+    algorithm: Algorithm | None = None,
+    rounds: int = 100,
+    local_steps: int = 5,
+    batch_size: int | None = 20,
+    cohort: int | None = None,
+    seed: int = 0,
+    test: Samples | None = None,
+    loss: Loss = F.cross_entropy,
+    weights: Weights = "uniform",
+    augment: Augment = "none",
+    evaluate_every: int = 1,
+    stop_at_loss: float | None = None,
+    callback: Callback | None = None,
+    engine: Engine = "auto",
+    memory_limit: int = 2 * 2**30,
+    checkpoint: str | Path | None = None,
+    checkpoint_seconds: float = 10.0,
+) -> Result:
+    """Train a model on several clients' data, simulated on this machine.
+
+        result = fedsps.train(model, [(inputs, targets), ...], algorithm=fedsps.FedSPS(), rounds=500)
+
+    Args:
+        model: any `nn.Module`. Training starts from its parameters, in their dtype and on their device; it is left
+            as it is, the trained copy is `result.model`.
+        clients: one `(inputs, targets)` pair, or one data set of such pairs, for each client. Sizes may differ.
+        algorithm: what to train with; `FedSPS()` if not given.
+        rounds: communication rounds.
+        local_steps: steps of each client in a round (tau).
+        batch_size: samples in a step, at most; None for a client's whole data at every step.
+        cohort: clients that take part in a round, drawn without replacement; all of them if not given.
+        seed: cohorts and batches are functions of it, so two algorithms with one seed see the same data.
+        test: held-out `(inputs, targets)`, for `test_loss` and `test_accuracy`.
+        loss: any torch loss of (outputs, targets) that gives one number for a batch.
+        weights: "uniform", the paper's mean over clients, or "samples".
+        augment: "crop-flip" shifts (by up to 4 pixels) and mirrors images `[channels, height, width]` at random.
+        evaluate_every: rounds between two evaluations; the last round is always evaluated. 0: never.
+        stop_at_loss: stop once `train_loss` is at most this.
+        callback: called after each round with its row of the history; training stops if it returns True.
+        engine: "stacked" computes all clients of a round at once, "loop" one after another, with the same result;
+            "auto" takes the first wherever the model can be stacked.
+        memory_limit: bytes that the stacked engine may take for one chunk of clients.
+        checkpoint: a folder where the run is saved as it goes; called again with it, `train` goes on from there.
+        checkpoint_seconds: the time between two saves.
+    """
+    algorithm = FedSPS() if algorithm is None else algorithm
+    choice("weights", weights, get_args(Weights))
+    choice("augment", augment, get_args(Augment))
+    count("rounds", rounds)
+    count("local_steps", local_steps)
+    count("evaluate_every", evaluate_every, least=0)
+    count("seed", seed, least=0)
+    if batch_size is not None:
+        count("batch_size", batch_size)
+    federation = Federation.of(clients)
+    cohort = federation.clients if cohort is None else cohort
+    count("cohort", cohort)
+    if cohort > federation.clients:
+        raise ConfigurationError(f"cohort is {cohort}, but there are only {federation.clients} clients")
+    if augment == "crop-flip" and federation.inputs.ndim != 4:
+        raise ConfigurationError(
+            "augment='crop-flip' needs images [channels, height, width]; "
+            f"the inputs are {tuple(federation.inputs.shape[1:])}"
+        )
+    algorithm.check(federation.clients)
+    goal = objective(model, loss)
+    setting = Setting(
+        objective=goal,
+        federation=federation.to(goal.x),
+        algorithm=algorithm,
+        local_steps=local_steps,
+        batch_size=batch_size,
+        cohort=cohort,
+        seed=seed,
+        weights=weights,
+        augment=augment,
+        memory_limit=memory_limit,
+    )
+    session = Session(setting, engine, None if test is None else Federation.of([test]).to(goal.x))
+    spec = {
+        "algorithm": repr(algorithm),
+        "model": type(model).__name__,
+        "clients": federation.clients,
+        "rounds": rounds,
+        "local_steps": local_steps,
+        "batch_size": batch_size,
+        "cohort": cohort,
+        "seed": seed,
+        "weights": weights,
+        "augment": augment,
+    }
+    saver = None if checkpoint is None else Checkpoint(Path(checkpoint), fingerprint(setting))
+    if saver is not None and (found := saver.load()):
+        session.state, session.rows = found
+    last_save = time.monotonic()
+    while len(session.rows) < rounds and not _is_over(session, stop_at_loss):
+        number = len(session.rows) + 1
+        due = evaluate_every > 0 and (number % evaluate_every == 0 or number == rounds)
+        row = session.advance(evaluate=due)
+        if saver is not None and time.monotonic() - last_save >= checkpoint_seconds:
+            saver.save(session.state, session.rows)
+            last_save = time.monotonic()
+        if callback is not None and callback(row):
+            break
+    if saver is not None:
+        saver.save(session.state, session.rows)
+    model = goal.module(session.state.result, session.state.buffers)
+    return Result(model, history.frame(session.rows), spec, session.diverged_at)
+
+
+def _is_over(session: Session, stop_at_loss: float | None) -> bool:
+    if session.diverged_at is not None:
+        return True
+    return stop_at_loss is not None and bool(session.rows) and session.rows[-1]["train_loss"] <= stop_at_loss
