@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 import typer
-from rich.box import SIMPLE
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -189,7 +188,7 @@ def evaluate_command(
     if as_json:
         _print_json(_finite([found])[0])
         return
-    table = Table(title=f"{spec.named.label()}: {_title(spec)}", title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0))
+    table = Table(title=f"{spec.named.label()}: {_title(spec)}", title_justify="left", box=None)
     table.add_column("measure")
     table.add_column("value", justify="right")
     for name, value in found.items():
@@ -224,7 +223,7 @@ def formula(kind: type) -> str:
 @data_app.command(name="list")
 def data_list() -> None:
     """Show the data sets and where their files are."""
-    table = Table("data set", "file", "where", "bytes", box=SIMPLE, padding=(0, 1, 0, 0))
+    table = Table("data set", "file", "where", "bytes", box=None)
     for name in data_files.data_sets():
         for status in data_files.status(name):
             size = "" if status.size is None else f"{status.size:,}"
@@ -297,7 +296,7 @@ def _print_table(compared: Comparison, title: str) -> None:
         title_justify="left",
         caption=compared.note,
         caption_justify="left",
-        box=SIMPLE,
+        box=None,
         padding=(0, 1, 0, 0),
     )
     for name, heading in COLUMNS.items():

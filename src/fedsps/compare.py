@@ -11,17 +11,17 @@ from fedsps.result import Result
 COLUMNS = {
     "algorithm": "algorithm",
     "rounds": "rounds",
-    "final_train_loss": "final train loss",
-    "best_test_accuracy": "best test accuracy",
-    "rounds_to_target": "rounds to target",
-    "stepsize_mean": "mean stepsize",
+    "final_train_loss": "final\ntrain loss",
+    "best_test_accuracy": "best test\naccuracy",
+    "rounds_to_target": "rounds to\ntarget",
+    "stepsize_mean": "mean\nstepsize",
     "seconds": "seconds",
 }
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One row an algorithm (means over its seeds), and the target loss that "rounds to target" speaks of."""
+    """One row an algorithm (means over its seeds), and the target loss that "rounds to\ntarget" speaks of."""
 
     table: pd.DataFrame
     target: float

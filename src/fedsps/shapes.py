@@ -17,7 +17,7 @@ def norm_sq(v: Tensor) -> Tensor:
 
 def scale(factor: Tensor, v: Tensor) -> Tensor:
     """Each vector times its own scalar, `[...], [..., d] -> [..., d]`, in the dtype of the vector."""
-    return factor.unsqueeze(-1).to(v.dtype) * v
+    return (factor.unsqueeze(-1) * v).to(v.dtype)
 
 
 def like(value: float | Tensor, scalars: Tensor) -> Tensor:

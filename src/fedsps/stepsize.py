@@ -32,7 +32,7 @@ class Constant(StepsizeRule):
 
     def __call__(self, state: Tensors, seen: Seen) -> tuple[Tensor, Tensors]:
         """`gamma = stepsize`."""
-        return like(self.stepsize, seen.loss), state
+        return scalars(seen.x, self.stepsize), state
 
 
 @dataclass(frozen=True)

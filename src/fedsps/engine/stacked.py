@@ -22,7 +22,7 @@ from fedsps.streams import Rows
 def collect(setting: Setting, state: State, exchange: Exchange, audience: Rows) -> Collected:
     """The work of all clients of a chunk at once; chunks add up."""
     received = exchange.broadcast(state.server)
-    shares, uniform = setting.shares(audience), torch.full((len(audience),), 1 / len(audience))
+    shares, uniform = setting.shares(audience), torch.full((len(audience),), 1 / len(audience), dtype=torch.float64)
     clients = state.clients
     total: Tensors = {}
     buffers: Tensors = {}

@@ -1,0 +1,130 @@
+"""The stacked engine against the loop engine, in float64: every algorithm, every model, every partition."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import fedsps
+from conftest import make_clients
+from fedsps.data import partition
+from fedsps.models import LeNet, LogisticRegression, ResNet18
+from registry import ALGORITHMS
+
+EXACT = {"rtol": 1e-10, "atol": 1e-10}
+
+
+def assert_engines_agree(model, clients, **settings):
+    """Both engines, same model, history, and buffers; the stacked one also in chunks of one client."""
+    results = [
+        fedsps.train(model, clients, engine=engine, memory_limit=limit, **settings)
+        for engine, limit in (("loop", 2**31), ("stacked", 2**31), ("stacked", 1))
+    ]
+    oracle = results[0]
+    for result in results[1:]:
+        for (name, expected), found in zip(
+            oracle.model.state_dict().items(), result.model.state_dict().values(), strict=True
+        ):
+            torch.testing.assert_close(found, expected, **EXACT, msg=lambda text, name=name: f"{name}: {text}")
+        columns = [column for column in oracle.history if column != "seconds"]
+        np.testing.assert_allclose(result.history[columns], oracle.history[columns], **EXACT)
+    return oracle
+
+
+@pytest.mark.parametrize("weights", ["uniform", "samples"])
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_algorithm_on_softmax_regression(name, weights, unequal_clients):
+    result = assert_engines_agree(
+        LogisticRegression(4, 3).double(), unequal_clients, algorithm=ALGORITHMS[name], rounds=6, local_steps=3,
+        batch_size=10, cohort=5 if "client" in name else 3, weights=weights, test=unequal_clients[0],
+    )  # fmt: skip
+    assert result.history["stepsize_mean"].gt(0).all()
+
+
+@pytest.mark.parametrize("cohort", [1, 5])
+def test_whole_data_at_every_step(cohort, unequal_clients):
+    assert_engines_agree(LogisticRegression(4, 3).double(), unequal_clients, rounds=4, batch_size=None, cohort=cohort)
+
+
+def images(channels, side, sizes, classes=10):
+    random = torch.Generator().manual_seed(1)
+    return [
+        (
+            torch.rand(size, channels, side, side, generator=random, dtype=torch.float64),
+            torch.randint(classes, (size,), generator=random),
+        )
+        for size in sizes
+    ]
+
+
+class Tied(nn.Module):
+    """One weight used twice, a frozen layer, a scalar parameter, and an integer buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.second = nn.Linear(4, 4)
+        self.second.weight = self.first.weight
+        self.frozen = nn.Linear(4, 3).requires_grad_(False)
+        self.gain = nn.Parameter(torch.tensor(1.5))
+        self.register_buffer("order", torch.tensor([2, 0, 1]))
+
+    def forward(self, inputs):
+        hidden = torch.tanh(self.second(torch.tanh(self.first(inputs))))
+        return self.gain * self.frozen(hidden)[:, self.order]
+
+
+def batch_norm():
+    return nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 3))
+
+
+@pytest.mark.parametrize("make", [batch_norm, Tied], ids=["batch norm", "tied, frozen, scalar"])
+def test_modules_of_users(make):
+    torch.manual_seed(0)
+    clients = make_clients(sizes=(4, 9, 9, 30))
+    result = assert_engines_agree(make().double(), clients, rounds=4, local_steps=2, batch_size=8, cohort=3)
+    assert result.history["train_loss"].iloc[-1] < 1.2
+
+
+@pytest.mark.parametrize(
+    ("make", "side", "channels"),
+    [
+        (lambda: LeNet(), 28, 1),
+        (lambda: ResNet18(width=2, norm="batch"), 8, 3),
+        (lambda: ResNet18(width=4, norm="group"), 8, 3),
+    ],
+    ids=["lenet", "resnet18 batch norm", "resnet18 group norm"],
+)
+def test_networks_of_the_paper(make, side, channels):
+    torch.manual_seed(0)
+    clients = images(channels, side, (3, 5, 5))
+    assert_engines_agree(make().double(), clients, rounds=2, local_steps=2, batch_size=4, evaluate_every=2)
+
+
+def test_binary_logistic_regression():
+    clients = [(inputs, (targets == 1).double()) for inputs, targets in make_clients()]
+    loss = nn.functional.binary_cross_entropy_with_logits
+    assert_engines_agree(LogisticRegression(4, 2).double(), clients, rounds=5, batch_size=6, loss=loss, test=clients[1])
+
+
+@pytest.mark.parametrize("kind", ["iid", "two-class", "shards", "dirichlet", "natural"])
+def test_every_partition(kind):
+    random = np.random.default_rng(0)
+    inputs, targets = random.normal(size=(120, 4)), np.arange(120) % 4
+    split = partition(kind, targets, 6, 0, alpha=0.1, ids=np.sort(random.integers(0, 6, 120)))
+    clients = [(torch.from_numpy(inputs[rows]), torch.from_numpy(targets[rows])) for rows in split.rows]
+    assert_engines_agree(LogisticRegression(4, 4).double(), clients, rounds=5, batch_size=7, cohort=4)
+
+
+def test_one_client_of_one_sample():
+    clients = make_clients(sizes=(1,))
+    assert_engines_agree(LogisticRegression(4, 3).double(), clients, rounds=3)
+
+
+def test_augmentation_draws_the_same_crops_in_both_engines():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 2, 3), nn.Flatten(), nn.Linear(2 * 6 * 6, 10)).double()
+    clients = images(3, 8, (5, 9, 9))
+    augmented = assert_engines_agree(model, clients, rounds=3, batch_size=5, augment="crop-flip")
+    plain = fedsps.train(model, clients, rounds=3, batch_size=5)
+    assert not np.allclose(augmented.history["cohort_loss"], plain.history["cohort_loss"])
