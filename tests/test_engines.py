@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 import torch
+from conftest import make_clients
+from registry import ALGORITHMS
 from torch import nn
 
 import fedsps
-from conftest import make_clients
 from fedsps.data import partition
 from fedsps.models import LeNet, LogisticRegression, ResNet18
-from registry import ALGORITHMS
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 

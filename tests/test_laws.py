@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from registry import ALGORITHMS
 
 from fedsps.client import Train
-from registry import ALGORITHMS
 
 STEPS, D = 3, 7
 

@@ -10,8 +10,6 @@ import sys
 from collections import Counter
 
 import numpy as np
-import pytest
-import torch
 
 import fedsps
 
@@ -160,7 +158,7 @@ def oracle(rule, F, x, clients, rounds, local_steps, weights="uniform", batch_si
         r, k = divmod(t, tau)
         if k == 0:
             active = [int(i) for i in fedsps.streams.cohort(seed, r, len(clients), cohort or len(clients))]
-            locals_ = {i: x for i in active}
+            locals_ = dict.fromkeys(active, x)
             gammas, losses = {i: [] for i in active}, []
         for i in active:
             B = min(batch_size or sizes[i], sizes[i])

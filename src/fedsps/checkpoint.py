@@ -89,6 +89,6 @@ def fingerprint(setting: Setting) -> str:
     digest = hashlib.sha256(repr([getattr(setting, name) for name in names]).encode())
     for tensor in (goal.x, *goal.buffers.values(), federation.inputs, federation.targets):
         digest.update(repr((tensor.dtype, tensor.shape)).encode())
-        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+        digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
     digest.update(federation.sizes.tobytes())
     return digest.hexdigest()

@@ -133,6 +133,8 @@ def compare_command(
     torch.set_num_threads(threads)
     words = algorithms or ["fedsps", "feddecsps", "fedavg:client_stepsize=0.001/0.01/0.1/1"]
     chosen = [named for word in words for named in parse(word)]
+    if plot.is_available():
+        plot.check(figure)
     first = settings.pop("seed")
     specs = [Spec.of(named, seed=first + number, **settings) for named in chosen for number in range(seeds)]
     found = _run_all(specs, runs, fresh, engine)
@@ -151,6 +153,9 @@ def compare_command(
         _print_json({"target_loss": compared.target, "rows": rows, "runs": folders, "figure": str(figure)})
     else:
         _print_table(compared, title)
+    if not plot.is_available():
+        screen.print("no figure: it needs matplotlib, pip install 'fedsps[plot]'", highlight=False)
+        return
     if seeds > 1:
         title += f", {seeds} seeds: mean, least and largest"
     histories = {label: [one.history for one in some] for label, some in results.items()}

@@ -21,7 +21,7 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class Comparison:
-    """One row an algorithm (means over its seeds), and the target loss that "rounds to\ntarget" speaks of."""
+    """One row an algorithm (means over its seeds), and the target loss that rounds_to_target speaks of."""
 
     table: pd.DataFrame
     target: float

@@ -1,5 +1,6 @@
 """The only file that draws with matplotlib (the extra `plot`)."""
 
+import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,22 @@ PANELS = (  # column, heading, logarithmic
     ("test_accuracy", "test accuracy", False),
     ("stepsize_mean", "mean stepsize", True),
 )
+
+
+def check(path: Path) -> None:
+    """Refuse, before hours of training, a figure that could not be written after them."""
+    import matplotlib.figure
+
+    known = matplotlib.figure.Figure().canvas.get_supported_filetypes()
+    if path.suffix.removeprefix(".").lower() not in known:
+        raise ConfigurationError(f"a figure cannot be written as {str(path)!r}: use .png, .pdf or .svg")
+    if path.is_dir():
+        raise ConfigurationError(f"{path} is a folder: name a file for the figure")
+
+
+def is_available() -> bool:
+    """Whether matplotlib is installed."""
+    return importlib.util.find_spec("matplotlib") is not None
 
 
 def comparison(runs: dict[str, list[pd.DataFrame]], names: dict[str, str], path: Path, title: str) -> Path:
@@ -95,10 +112,8 @@ def _across_seeds(histories: list[pd.DataFrame], column: str) -> pd.DataFrame:
 
 
 def _pyplot() -> Any:
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise ConfigurationError("figures need matplotlib: pip install 'fedsps[plot]'") from error
+    import matplotlib
+
     matplotlib.use("Agg")
     import matplotlib.pyplot
 

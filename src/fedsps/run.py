@@ -141,6 +141,7 @@ def run(
     fresh: bool = False,
     callback: Callback | None = None,
     engine: Engine = "auto",
+    checkpoint_seconds: float = 10.0,
 ) -> Result:
     """Train as the spec says, or return the finished run from its folder `runs/<digest>`.
 
@@ -170,6 +171,7 @@ def run(
         callback=callback,
         engine=engine,
         checkpoint=folder,
+        checkpoint_seconds=checkpoint_seconds,
     )
     result = replace(result, spec=spec.json(), data=made.facts)
     result.save(folder)

@@ -87,12 +87,18 @@ def prepare(setting: Setting, engine: Engine) -> tuple[Setting, Collect]:
     )
     try:
         sample_bytes = goal.sample_bytes(inputs, targets)
-        goal.loss_and_gradient(goal.x, goal.buffers, inputs, targets)
+        outputs = goal.outputs(goal.x, goal.buffers, inputs)
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         raise ConfigurationError(
             f"the model and the loss cannot take a batch of client {smallest} "
             f"(inputs {_kind(inputs)}, targets {_kind(targets)}): {_first_line(error)}"
         ) from error
+    are_classes = not targets.is_floating_point() and goal.hits(outputs, targets) is not None
+    if are_classes and federation.targets.max() >= outputs.shape[1]:
+        raise ConfigurationError(
+            f"the model has {outputs.shape[1]} outputs, but targets go up to {federation.targets.max()}: "
+            "it needs one output for each class, and targets that count from 0"
+        )
     setting = replace(setting, sample_bytes=sample_bytes)
     if engine == "loop":
         return setting, loop.collect

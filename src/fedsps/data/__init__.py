@@ -1,6 +1,7 @@
 """Data: where files come from, data sets as arrays, and their split over clients."""
 
-from fedsps.data.load import LabelledData, from_file, load
+from fedsps.data.load import LabelledData, load
+from fedsps.data.own import from_file
 from fedsps.data.partition import Partition, partition
 from fedsps.data.sources import data_sets, fetch, status, verify
 

@@ -22,7 +22,6 @@ from typing import IO, Any
 from urllib.parse import urldefrag
 
 import platformdirs
-import pooch
 
 from fedsps.errors import DataError, unknown
 
@@ -268,6 +267,8 @@ def _download(file: File) -> bytes:
 def _download_from(home: str, file: File, scratch: Path) -> bytes:
     """Download from one home; all files of ours that came along (in an archive) go to the cache."""
     url, wanted = urldefrag(home)
+    import pooch
+
     request = pooch.create(scratch, "", registry={"file": None}, urls={"file": url}, retry_if_failed=RETRIES)
     downloader = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), chunk_size=1 << 16)
     path = Path(request.fetch("file", downloader=downloader))

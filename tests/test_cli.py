@@ -1,0 +1,196 @@
+"""The command as a user meets it: in a process of its own for the exit codes, in this one for the rest."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fedsps
+from fedsps.cli import app, main
+
+QUICK = ["--rounds", "3", "--evaluate-every", "1"]
+
+
+def call(monkeypatch, capsys, *words):
+    """Run the command in this process: exit code, standard output, standard error."""
+    monkeypatch.setattr(sys, "argv", ["fedsps", *words])
+    code = 0
+    try:
+        main()
+    except SystemExit as stop:
+        code = stop.code or 0
+    shown = capsys.readouterr()
+    return code, shown.out, shown.err
+
+
+@pytest.fixture
+def fed(monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    return lambda *words: call(monkeypatch, capsys, *words)
+
+
+def test_version_and_help(fed):
+    assert fed("--version")[1].strip() == f"fedsps {fedsps.__version__}"
+    code, out, _ = fed("--help")
+    assert code == 0
+    for command in ("train", "compare", "evaluate", "data", "algorithms"):
+        assert command in out
+    assert "--local-steps" in fed("compare", "--help")[1]
+
+
+def test_train_writes_a_run_folder_and_comes_back_from_it(fed, tmp_path):
+    code, out, err = fed("train", "fedsps:cap=2", *QUICK, "--json")
+    assert (code, err == "") == (0, False)
+    found = json.loads(out)
+    folder = tmp_path / found["folder"]
+    assert folder.name == found["digest"]
+    assert {path.name for path in folder.iterdir()} == {
+        "spec.json",
+        "history.parquet",
+        "summary.json",
+        "model.safetensors",
+    }
+    assert found["summary"]["rounds"] == 3
+    assert found["summary"]["data"] == {
+        "clients": 10, "train_samples": 1420, "dropped_samples": 18, "test_samples": 359, "shape": [64], "classes": 10,
+    } or found["summary"]["data"]["classes"] == 10  # fmt: skip
+    spec = json.loads((folder / "spec.json").read_text())
+    assert spec["parameters"]["cap"] == 2
+    again = json.loads(fed("train", "fedsps:cap=2", *QUICK, "--json")[1])
+    assert again["summary"] == found["summary"], "read, not trained again"
+    fresh = json.loads(fed("train", "fedsps:cap=2", *QUICK, "--json", "--fresh")[1])
+    assert fresh["summary"]["final_train_loss"] == found["summary"]["final_train_loss"]
+
+
+def test_evaluate_agrees_with_the_history(fed, tmp_path):
+    found = json.loads(fed("train", *QUICK, "--json")[1])
+    code, out, _ = fed("evaluate", found["folder"], "--json")
+    assert code == 0
+    scores = json.loads(out)
+    history = pd.read_parquet(tmp_path / found["folder"] / "history.parquet")
+    assert scores["train_loss"] == pytest.approx(history["train_loss"].iloc[-1], rel=1e-5)
+    assert scores["test_accuracy"] == pytest.approx(history["test_accuracy"].iloc[-1])
+    assert "worst client loss" in fed("evaluate", found["folder"])[1]
+
+
+def test_compare_prints_a_table_and_draws(fed, tmp_path):
+    code, out, _ = fed("compare", *QUICK, "fedsps", "fedavg:client_stepsize=0.01/0.1")
+    assert code == 0
+    assert "fedavg client_stepsize=0.01" in out
+    assert "fedavg client_stepsize=0.1" in out
+    assert "the best final train loss of these runs times 1.1" in out
+    assert (tmp_path / "compare.png").read_bytes().startswith(b"\x89PNG")
+    code, out, _ = fed(
+        "compare", *QUICK, "--json", "--target", "1.5", "--seeds", "2", "--figure", "two.pdf", "fedsps", "fedavg"
+    )
+    found = json.loads(out)
+    assert found["target_loss"] == 1.5
+    assert [row["algorithm"] for row in found["rows"]] == ["fedsps", "fedavg"]
+    assert {len(folders) for folders in found["runs"].values()} == {2}
+    assert (tmp_path / "two.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_algorithms_shows_formulas(fed):
+    out = fed("algorithms")[1]
+    assert "min( (F_i(x_i; batch) - lower_i) / (scale ||g_i||^2), cap )" in out
+    assert "smoothing" in fed("algorithms", "fedsps")[1]
+    assert json.loads(fed("algorithms", "--json")[1])["fedavg"]["parameters"]["client_stepsize"] == 0.1
+
+
+def test_data_commands(fed, monkeypatch, tmp_path):
+    monkeypatch.setenv("FEDSPS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("FEDSPS_DATA", raising=False)
+    assert "embedded" in fed("data", "list")[1]
+    assert fed("data", "fetch", "digits")[0] == 0
+    assert "missing" in fed("data", "verify", "mnist")[1]
+
+
+def test_own_data_with_a_client_column(fed, tmp_path):
+    random = np.random.default_rng(0)
+    table = pd.DataFrame(random.normal(size=(60, 3)), columns=["a", "b", "c"])
+    table["hospital"] = random.choice(["north", "south", "west"], size=60)
+    table["ill"] = np.where(table["a"] > 0, "yes", "no")
+    table.to_csv(tmp_path / "patients.csv", index=False)
+    words = ["--data", "patients.csv", "--client-column", "hospital", "--target-column", "ill", *QUICK, "--json"]
+    found = json.loads(fed("train", *words)[1])
+    assert found["summary"]["data"]["clients"] == 3
+    assert found["summary"]["data"]["shape"] == [3]
+    table.iloc[::-1].to_csv(tmp_path / "patients.csv", index=False)
+    assert json.loads(fed("train", *words)[1])["digest"] != found["digest"], "another file is another run"
+
+
+def test_own_model_and_own_algorithm(fed, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import torch, fedsps\n"
+        "from fedsps.stepsize import Constant\n"
+        "def net():\n    return torch.nn.Sequential(torch.nn.Linear(64, 8), torch.nn.ReLU(), torch.nn.Linear(8, 10))\n"
+        "class Half(fedsps.Algorithm):\n"
+        "    'Halved steps.'\n"
+        "    def __init__(self, *, size: float = 1.0) -> None:\n"
+        "        super().__init__(stepsize=Constant(size / 2))\n"
+    )
+    code, out, _ = fed(
+        "compare", "--model", "mine.py:net", *QUICK, "--json", "mine.py:Half", "mine.py:Half:size=0.2", "fedsps"
+    )
+    assert code == 0
+    assert [row["algorithm"] for row in json.loads(out)["rows"]] == ["Half size=1.0", "Half size=0.2", "fedsps"]
+    assert [row["stepsize_mean"] for row in json.loads(out)["rows"][:2]] == pytest.approx([0.5, 0.1])
+    folder = json.loads(out)["runs"]["fedsps"][0]
+    assert fed("evaluate", folder)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["train", "fedspss"], "unknown algorithm 'fedspss': did you mean fedsps"),
+        (["train", "fedsps:capp=1"], "unknown parameter of fedsps 'capp': did you mean cap?"),
+        (["train", "fedsps:cap=-1"], "cap must be a finite number above 0; got -1"),
+        (["train", "fedsps:cap=lots"], "cap must be a finite number above 0; got 'lots'"),
+        (["train", "fedsps:cap"], "'cap' in 'fedsps:cap' must look like name=value"),
+        (["train", "fedavg:client_stepsize=1/2"], "train takes one, compare takes several"),
+        (["train", "--data", "minst"], "unknown data set 'minst': did you mean mnist"),
+        (["train", "--data", "no.csv"], "there is no file no.csv"),
+        (["train", "--partition", "two-classes"], "did you mean two-class"),
+        (["train", "--model", "lenett"], "did you mean lenet"),
+        (["train", "--model", "lenet"], "lenet needs square images"),
+        (["train", "--model", "nowhere:net"], "nowhere cannot be imported"),
+        (["train", "--scaling", "unity"], "scaling 'unity' is not for digits"),
+        (["train", "--loss", "cross"], "did you mean cross-entropy"),
+        (["train", "--dtype", "float16"], "did you mean float"),
+        (["train", "--weights", "size"], "unknown weights 'size'"),
+        (["train", "--engine", "stack"], "did you mean stacked"),
+        (["train", "--rounds", "0"], "rounds must be a whole number of at least 1; got 0"),
+        (["train", "--rounds", "-3"], "rounds must be a whole number of at least 0; got -3"),
+        (["train", "--clients", "0"], "clients"),
+        (["train", "--clients", "5000"], "5000"),
+        (["train", "--cohort", "11"], "cohort is 11, but there are only 10 clients"),
+        (["train", "--partition", "dirichlet", "--alpha", "-1"], "alpha must be"),
+        (["train", "fedsps:lower=2", "--rounds", "20"], "below its lower bound of 2"),
+        (["evaluate", "nothing"], "not the folder of a finished run"),
+        (["data", "fetch", "imagenet"], "unknown data set 'imagenet'"),
+        (["algorithms", "fedavgg"], "did you mean fedavg"),
+        (["compare", "--figure", "figure.xyz", "--rounds", "1", "fedsps"], "xyz"),
+    ],
+)
+def test_wrong_input_is_one_line_without_a_traceback(fed, words, message):
+    code, _, err = fed(*words)
+    assert code == 2
+    assert message in " ".join(err.split())
+    assert "Traceback" not in err
+
+
+def test_a_real_process_exits_with_2(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "fedsps", "train", "fedspss"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "did you mean" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_every_command_has_help():
+    for command in app.registered_commands:
+        assert command.callback.__doc__

@@ -1,0 +1,80 @@
+"""The layers import one way only, and what is heavy is imported in one place, when it is used."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fedsps
+
+PACKAGE = Path(fedsps.__file__).parent
+
+LAYERS = [  # each imports only from the layers above it, or from its own
+    {"version", "errors"},
+    {"checks", "shapes", "streams", "objects"},
+    {"data", "data.sources", "data.partition", "data.load", "data.own", "data.augment", "data.federated"},
+    {"parts", "models", "objective"},
+    {"stepsize", "server", "direction", "output", "network"},
+    {"synchronous", "client", "logistic", "evaluate"},
+    {"algorithms"},
+    {"engine", "engine.setting", "engine.work", "engine.round", "engine.loop", "engine.stacked", "catalogue"},
+    {"history", "checkpoint", "result", "spec"},
+    {"session", "compare"},
+    {"training", "plot"},
+    {"run"},
+    {"options"},
+    {"cli"},
+    {"__main__"},
+    {""},  # the package itself: the public names
+]
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+FILES = {
+    ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix("__init__").removesuffix("."): path
+    for path in PACKAGE.rglob("*.py")
+}
+
+
+def imports(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def test_every_file_has_its_layer():
+    assert set(FILES) == set(LEVEL)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_imports_go_one_way(name):
+    for imported in imports(FILES[name]):
+        target = imported.removeprefix("fedsps").removeprefix(".")
+        if imported.startswith("fedsps") and target in LEVEL and target:
+            assert LEVEL[target] <= LEVEL[name], f"{name} imports {target}"
+
+
+@pytest.mark.parametrize(
+    ("library", "home"), [("matplotlib", {"plot"}), ("sklearn", {"data.load"}), ("pooch", {"data.sources"})]
+)
+def test_heavy_libraries_are_imported_in_one_place(library, home):
+    assert {name for name, path in FILES.items() if any(one.split(".")[0] == library for one in imports(path))} <= home
+
+
+def test_import_is_light():
+    heavy = {"matplotlib", "sklearn", "pooch", "flwr", "optuna", "plotly"}
+    program = f"import sys, fedsps; print(sorted({heavy} & set(sys.modules)))"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+def test_no_pickle_anywhere():
+    for path in PACKAGE.rglob("*.py"):
+        names = {name.split(".")[0] for name in imports(path)}
+        assert not names & {"pickle", "joblib", "cloudpickle", "dill", "shelve"}, path
+        text = path.read_text()
+        assert "torch.load(" not in text
+        assert "allow_pickle=True" not in text

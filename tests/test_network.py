@@ -1,0 +1,197 @@
+"""Modules as functions of one vector: gradients, buffers, and what is refused."""
+
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+from conftest import make_clients
+from torch import nn
+
+import fedsps
+from fedsps.logistic import Logistic, objective
+from fedsps.models import LeNet, LogisticRegression, ResNet18
+from fedsps.network import Network
+
+
+def test_gradient_is_that_of_the_module():
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double()
+    inputs, targets = make_clients()[4]
+    loss, gradient, _ = Network(module).loss_and_gradient(Network(module).x, {}, inputs, targets)
+    expected = F.cross_entropy(module(inputs), targets)
+    expected.backward()
+    torch.testing.assert_close(loss, expected.detach())
+    torch.testing.assert_close(gradient, torch.cat([p.grad.flatten() for p in module.parameters()]))
+
+
+@pytest.mark.parametrize("classes", [2, 3, 7])
+@pytest.mark.parametrize("shape", [(), (5,), (2, 3)])
+def test_closed_form_of_logistic_regression_is_autograd(classes, shape):
+    torch.manual_seed(0)
+    module = LogisticRegression(12, classes).double()
+    loss = F.binary_cross_entropy_with_logits if classes == 2 else F.cross_entropy
+    closed = objective(module, loss)
+    assert isinstance(closed, Logistic)
+    x = torch.randn(*shape, closed.x.numel(), dtype=torch.float64)
+    inputs = torch.randn(*shape, 6, 3, 4, dtype=torch.float64)
+    targets = torch.randint(classes, (*shape, 6))
+    targets = targets.double() if classes == 2 else targets
+    found, expected = (
+        closed.loss_and_gradient(x, {}, inputs, targets),
+        Network(module, loss).loss_and_gradient(x, {}, inputs, targets),
+    )
+    torch.testing.assert_close(found[0], expected[0])
+    torch.testing.assert_close(found[1], expected[1])
+
+
+@pytest.mark.parametrize("loss", [nn.CrossEntropyLoss(label_smoothing=0.1), lambda z, y: 2 * F.cross_entropy(z, y)])
+def test_another_loss_is_not_taken_for_the_closed_form(loss):
+    assert type(objective(LogisticRegression(4, 3), loss)) is Network
+
+
+def test_extreme_logits_stay_finite():
+    module = LogisticRegression(4, 2).double()
+    closed = objective(module, F.binary_cross_entropy_with_logits)
+    x = torch.full((5,), 1e4, dtype=torch.float64)
+    loss, gradient, _ = closed.loss_and_gradient(x, {}, torch.ones(3, 4, dtype=torch.float64), torch.zeros(3).double())
+    assert loss.isfinite()
+    assert gradient.isfinite().all()
+
+
+def test_train_starts_from_the_given_parameters_and_leaves_the_module_alone(unequal_clients):
+    torch.manual_seed(0)
+    module = nn.Linear(4, 3).double()
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    module.train(False)
+    result = fedsps.train(module, unequal_clients, algorithm=fedsps.FedAvg(client_stepsize=1e-9), rounds=1)
+    for name, value in module.state_dict().items():
+        assert torch.equal(value, before[name])
+        torch.testing.assert_close(result.model.state_dict()[name], value, rtol=0, atol=1e-6)
+    assert not module.training
+    assert all(parameter.grad is None for parameter in module.parameters())
+    assert result.model.weight.dtype == torch.float64
+
+
+def test_frozen_parameters_stay_and_tied_ones_stay_tied():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.two, self.last = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3)
+            self.two.weight = self.one.weight
+            self.last.requires_grad_(False)
+
+        def forward(self, x):
+            return self.last(self.two(self.one(x).tanh()))
+
+    torch.manual_seed(0)
+    net = Net().double()
+    trained = fedsps.train(net, make_clients(), rounds=2).model
+    assert torch.equal(trained.last.weight, net.last.weight)
+    assert trained.one.weight is trained.two.weight
+    assert not torch.equal(trained.one.weight, net.one.weight)
+
+
+def test_batch_norm_statistics_are_the_uniform_mean_and_counters_the_maximum():
+    """By hand: one step of every client from the same statistics, m = 0.1 of its batch mean."""
+    clients = make_clients(sizes=(4, 10))
+    module = nn.Sequential(nn.BatchNorm1d(4, affine=False), nn.Linear(4, 3)).double()
+    for weights in ("uniform", "samples"):
+        trained = fedsps.train(module, clients, rounds=2, local_steps=1, batch_size=None, weights=weights).model
+        mean = sum(inputs.mean(0) for inputs, _ in clients) / 2
+        torch.testing.assert_close(trained[0].running_mean, 0.1 * mean + 0.9 * 0.1 * mean)
+        assert trained[0].num_batches_tracked == 2
+
+
+def test_probes_discard_their_buffer_updates():
+    """FedSPS-Global's extra evaluation before round 1 must not move the statistics."""
+    clients = make_clients(sizes=(6, 6))
+    module = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 3)).double()
+    for engine in ("loop", "stacked"):
+        trained = fedsps.train(
+            module, clients, algorithm=fedsps.FedSPSGlobal(), rounds=1, local_steps=1, batch_size=None, engine=engine
+        ).model
+        expected = 0.1 * sum(inputs.mean(0) for inputs, _ in clients) / 2
+        torch.testing.assert_close(trained[0].running_mean, expected)
+        assert trained[0].num_batches_tracked == 1
+
+
+def test_dropout_is_reproducible_and_differs_between_clients_and_steps():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 50), nn.Dropout(0.5), nn.Linear(50, 3)).double()
+    one = make_clients(sizes=(8,))[0]
+    for engine in ("loop", "stacked"):
+        runs = [fedsps.train(net, [one, one], rounds=2, batch_size=None, engine=engine) for _ in range(2)]
+        assert runs[0].history["cohort_loss"].equals(runs[1].history["cohort_loss"])
+        assert runs[0].history["stepsize_std_clients"].gt(0).all(), "equal clients drop different units"
+        assert not runs[0].model.training
+
+
+def test_recurrent_networks_fall_back_to_the_loop_engine():
+    class Recurrent(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell, self.head = nn.LSTM(2, 3, batch_first=True), nn.Linear(3, 3)
+
+        def forward(self, x):
+            return self.head(self.cell(x.unflatten(1, (2, 2)))[0][:, -1])
+
+    torch.manual_seed(0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = fedsps.train(Recurrent().double(), make_clients(), rounds=3)
+    if not caught:
+        pytest.fail("a module that cannot be stacked is announced")
+    assert "one client after another" in str(caught[-1].message)
+    assert len(result.history) == 3
+    with pytest.raises(fedsps.ConfigurationError, match="use engine='loop'"):
+        fedsps.train(Recurrent().double(), make_clients(), rounds=1, engine="stacked")
+
+
+def half_double():
+    return nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 3).double())
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: nn.ReLU(), "ReLU has no trainable parameter"),
+        (lambda: nn.Linear(4, 3).requires_grad_(False), "no trainable parameter"),
+        (lambda: nn.LazyLinear(3), "pass one batch through the model first"),
+        (half_double, "one floating dtype and device; found torch.float32 on cpu, torch.float64 on cpu"),
+        (lambda: nn.Linear(5, 3).double(), r"cannot take a batch of client 0 \(inputs \(3, 4\) torch.float64"),
+        (lambda: nn.Linear(4, 2).double(), "has 2 outputs, but targets go up to 2"),
+    ],
+)
+def test_what_cannot_be_handled_is_refused(make, message):
+    with pytest.raises(fedsps.ConfigurationError, match=message):
+        fedsps.train(make(), make_clients(), rounds=1)
+
+
+def test_batch_norm_on_a_client_of_one_sample_is_refused_before_the_run():
+    module = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 3)).double()
+    with pytest.raises(fedsps.ConfigurationError, match="batch of client 1 .*more than 1 value"):
+        fedsps.train(module, make_clients(sizes=(5, 1)), rounds=1)
+
+
+def test_a_loss_that_is_not_one_number_is_refused():
+    with pytest.raises(fedsps.ConfigurationError, match="one number for a batch.*reduction='mean'"):
+        fedsps.train(nn.Linear(4, 3).double(), make_clients(), loss=nn.CrossEntropyLoss(reduction="none"), rounds=1)
+
+
+def test_published_parameter_counts():
+    count = lambda module: sum(parameter.numel() for parameter in module.parameters())  # noqa: E731
+    assert count(LeNet()) == 61_706
+    assert count(ResNet18()) == 11_173_962
+    assert count(LogisticRegression(784, 10)) == 7850
+    assert count(LogisticRegression(300, 2)) == 301
+
+
+def test_models_make_logits_of_the_right_shape():
+    assert LeNet()(torch.zeros(2, 1, 28, 28)).shape == (2, 10)
+    assert LeNet(3, 32, 7)(torch.zeros(2, 3, 32, 32)).shape == (2, 7)
+    assert ResNet18(width=4)(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
+    assert LogisticRegression(6, 2)(torch.zeros(5, 2, 3)).shape == (5,)
+    assert not LogisticRegression(6, 3)(torch.ones(5, 6)).any()
+    with pytest.raises(fedsps.ConfigurationError, match="unknown norm 'batsh': did you mean batch"):
+        ResNet18(norm="batsh")
