@@ -61,9 +61,6 @@ def main() -> None:
     except FedspsError as error:
         screen.print(f"[bold red]error:[/] {error}", highlight=False, soft_wrap=True)
         sys.exit(2)
-    except KeyboardInterrupt:
-        screen.print("interrupted; the same command goes on where this one stopped")
-        sys.exit(130)
 
 
 def _version(asked: bool) -> None:
@@ -277,7 +274,12 @@ def _run_all(specs: list[Spec], runs: Path, fresh: bool, engine: str) -> list[Re
                 progress.update(bar, completed=row["round"], note=f"loss {loss:.4g}")
 
             there = is_done(spec, runs) and not fresh
-            result = run(spec, runs, fresh=fresh, callback=show, engine=engine)  # type: ignore[arg-type]
+            try:
+                result = run(spec, runs, fresh=fresh, callback=show, engine=engine)  # type: ignore[arg-type]
+            except KeyboardInterrupt:
+                progress.stop()
+                screen.print("interrupted; the same command goes on where this one stopped")
+                raise typer.Exit(130) from None
             end = f"diverged in round {result.diverged_at}" if result.diverged_at else f"loss {_final(result)}"
             progress.update(bar, completed=len(result.history), note=end + (" (was there)" if there else ""))
             results.append(result)
