@@ -14,6 +14,7 @@ import statistics
 import time
 from collections.abc import Callable
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -67,7 +68,8 @@ def main() -> None:
                 model, data, algorithm=fedsps.FedSPS(scale=SCALE, cap=CAP), rounds=asked.rounds,
                 local_steps=LOCAL_STEPS, batch_size=BATCH, evaluate_every=0, engine=engine,
             )  # fmt: skip
-            return result.history["seconds"].iloc[2:].mean()
+            seconds: float = np.mean(result.history["seconds"].to_numpy()[2:]).item()
+            return seconds
 
         return run
 

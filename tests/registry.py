@@ -1,6 +1,12 @@
 """Every algorithm of the catalogue, in every option that changes its recursion. The common tests run over this list."""
 
 import fedsps
+from fedsps import Algorithm
+from fedsps.compression import ScaledSign, TopK
+from fedsps.methods.fedams import AMSGrad
+from fedsps.methods.fedexp import Extrapolation
+from fedsps.output import PolynomialAverage
+from fedsps.stepsize import SPS, Constant
 
 ALGORITHMS = {
     "fedavg": fedsps.FedAvg(client_stepsize=0.05),
@@ -17,4 +23,26 @@ ALGORITHMS = {
     "global b": fedsps.FedSPSGlobal(formula="b", smoothing="paper", cap=0.1),
     "global c": fedsps.FedSPSGlobal(formula="c", cap=0.2),
     "global, given start": fedsps.FedSPSGlobal(initial=0.1),
+    "fedavgm": fedsps.FedAvgM(client_stepsize=0.05),
+    "fedadagrad": fedsps.FedAdagrad(client_stepsize=0.05),
+    "fedadam": fedsps.FedAdam(client_stepsize=0.05),
+    "fedyogi": fedsps.FedYogi(client_stepsize=0.05),
+    "fedams": fedsps.FedAMS(client_stepsize=0.05, server_stepsize=0.1),
+    "fedams, option 2": fedsps.FedAMS(client_stepsize=0.05, server_stepsize=0.1, option=2),
+    "fedams, bias corrected": fedsps.FedAMS(client_stepsize=0.05, server_stepsize=0.1, bias_correction=True),
+    "fedexp": fedsps.FedExP(client_stepsize=0.05),
+    "deltasgd": fedsps.DeltaSGD(),
+    "local amsgrad": fedsps.LocalAMSGrad(client_stepsize=0.01),
+    "local adaalter": fedsps.LocalAdaAlter(),
+    "fedprox": fedsps.FedProx(client_stepsize=0.05),
+    "mime": fedsps.Mime(client_stepsize=0.05),
+    "mimelite": fedsps.MimeLite(client_stepsize=0.05),
+    "scaffold": fedsps.Scaffold(client_stepsize=0.05),
+    "sps, prox": Algorithm(stepsize=SPS(), proximal=0.3),
+    "sps, amsgrad, polynomial average": Algorithm(
+        stepsize=SPS(), server=AMSGrad(stepsize=0.1), output=PolynomialAverage()
+    ),
+    "sps, fedexp": Algorithm(stepsize=SPS(), server=Extrapolation()),
+    "fedavg, top-k": Algorithm(stepsize=Constant(0.05), compression=TopK(share=0.3)),
+    "sps, sign, amsgrad": Algorithm(stepsize=SPS(), server=AMSGrad(stepsize=0.1), compression=ScaledSign()),
 }

@@ -11,14 +11,20 @@ import fedsps
 
 PACKAGE = Path(fedsps.__file__).parent
 
+FILES = {
+    ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix("__init__").removesuffix("."): path
+    for path in PACKAGE.rglob("*.py")
+}
+
 LAYERS = [  # each imports only from the layers above it, or from its own
     {"version", "errors"},
     {"checks", "shapes", "streams", "objects"},
     {"data", "data.sources", "data.partition", "data.load", "data.own", "data.augment", "data.federated"},
     {"parts", "models", "objective"},
-    {"stepsize", "server", "direction", "output", "network"},
-    {"synchronous", "client", "logistic", "evaluate"},
-    {"algorithms"},
+    {"stepsize", "server", "direction", "output", "compression", "network"},
+    {"client", "logistic", "evaluate"},
+    {"algorithm"},
+    {name for name in FILES if name.startswith("methods")},
     {"engine", "engine.setting", "engine.work", "engine.round", "engine.loop", "engine.stacked", "catalogue"},
     {"history", "checkpoint", "result", "spec"},
     {"session", "compare"},
@@ -30,10 +36,6 @@ LAYERS = [  # each imports only from the layers above it, or from its own
     {""},  # the package itself: the public names
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
-FILES = {
-    ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix("__init__").removesuffix("."): path
-    for path in PACKAGE.rglob("*.py")
-}
 
 
 def imports(path):

@@ -55,7 +55,7 @@ def play(algorithm, work, x):
         received = exchange.broadcast(server)
         message, state, trace = exchange.work(state, x, received, work)
         if not isinstance(exchange, Train):  # each client as if it were alone on its server
-            _, server = exchange.finish(server, x, message)
+            _, server = exchange.finish(server, x, message, 1.0)
     return message, state, trace
 
 
@@ -92,7 +92,7 @@ def test_pure(name):
     assert_same(message, again)
     mean = {key: value.mean(0) for key, value in message.items()}
     kept = copy.deepcopy(mean)
-    exchange.finish(server, x[0], mean)
+    exchange.finish(server, x[0], mean, 1.0)
     assert_same((server, mean, x), (before[3], kept, before[0]))
     assert state.keys() == new_state.keys(), "what persists has the same names after a round"
 
@@ -104,7 +104,7 @@ def test_keeps_dtype(name, dtype):
     message, _, trace = play(algorithm, Quadratics((5,), dtype), x)
     mean = {key: value.mean(0) for key, value in message.items()}
     server = {key: torch.full_like(value, 0.1) for key, value in algorithm.server_init(x[0]).items()}
-    moved, _ = algorithm.exchanges(1)[-1].finish(server, x[0], mean)
+    moved, _ = algorithm.exchanges(1)[-1].finish(server, x[0], mean, 1.0)
     assert moved.dtype == dtype
     assert {value.dtype for value in message.values() if value.ndim == 2} <= {dtype}, "vectors travel in their dtype"
     assert trace.stepsizes.dtype == (torch.float32 if dtype == torch.bfloat16 else dtype)
@@ -116,7 +116,7 @@ def test_zero_gradient_from_a_fresh_state_moves_nothing(name):
     message, _, _ = play(algorithm, Quadratics((5,), flat=True), x)
     mean = {key: value.mean(0) for key, value in message.items()}
     start = x[0]
-    moved, server = algorithm.exchanges(1)[-1].finish(algorithm.server_init(start), start, mean)
+    moved, server = algorithm.exchanges(1)[-1].finish(algorithm.server_init(start), start, mean, 1.0)
     assert torch.equal(moved, start)
     assert all(value.isfinite().all() for key, value in server.items() if key != "stepsize" or not value.isnan().all())
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from fedsps import ConfigurationError
+from fedsps.methods.synchronous import SynchronousSPS
 from fedsps.parts import Seen
 from fedsps.stepsize import SPS, Constant, DecSPS
-from fedsps.synchronous import SynchronousSPS
 
 
 def seen(loss, gradient, *, iteration=0, fraction=0.5, client=0, received=None, dtype=torch.float64):
@@ -133,9 +133,9 @@ def gathered(rule, observations):
     for one in observations:
         state = rule.begin(rule.client_init(one.x), one.x)
         _, state = rule(state, one)
-        messages.append(rule.message(state, one))
+        messages.append(rule.conclude(state, one, one.x)[0])
     mean = {name: torch.stack([message[name] for message in messages]).mean(0) for name in messages[0]}
-    return rule.absorb(rule.server_init(observations[0].x), observations[0].x, mean)["stepsize"].item()
+    return rule.absorb(rule.server_init(observations[0].x), mean, 1.0)["stepsize"].item()
 
 
 def test_global_formulas():

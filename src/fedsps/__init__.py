@@ -16,8 +16,19 @@ Words in the code, symbols in the paper:
     server_stepsize   eta        of the server's rule
 """
 
-from fedsps.algorithms import Algorithm, FedAvg, FedDecSPS, FedSPS, FedSPSGlobal, FedSPSNormalized
+from fedsps.algorithm import Algorithm
 from fedsps.errors import ConfigurationError, DataError, FedspsError, LowerBoundError
+from fedsps.methods.deltasgd import DeltaSGD
+from fedsps.methods.fedams import FedAMS
+from fedsps.methods.fedavg import FedAvg, FedAvgM
+from fedsps.methods.fedexp import FedExP
+from fedsps.methods.fedopt import FedAdagrad, FedAdam, FedYogi
+from fedsps.methods.fedprox import FedProx
+from fedsps.methods.fedsps import FedDecSPS, FedSPS, FedSPSGlobal, FedSPSNormalized
+from fedsps.methods.local_adaalter import LocalAdaAlter
+from fedsps.methods.local_amsgrad import LocalAMSGrad
+from fedsps.methods.mime import Mime, MimeLite
+from fedsps.methods.scaffold import Scaffold
 from fedsps.result import Result
 from fedsps.run import load, run
 from fedsps.spec import Spec
@@ -28,14 +39,27 @@ __all__ = [
     "Algorithm",
     "ConfigurationError",
     "DataError",
+    "DeltaSGD",
+    "FedAMS",
+    "FedAdagrad",
+    "FedAdam",
     "FedAvg",
+    "FedAvgM",
     "FedDecSPS",
+    "FedExP",
+    "FedProx",
     "FedSPS",
     "FedSPSGlobal",
     "FedSPSNormalized",
+    "FedYogi",
     "FedspsError",
+    "LocalAMSGrad",
+    "LocalAdaAlter",
     "LowerBoundError",
+    "Mime",
+    "MimeLite",
     "Result",
+    "Scaffold",
     "Spec",
     "__version__",
     "load",

@@ -1,36 +1,101 @@
-"""Algorithms by name: what the command line and the specs of runs call them."""
+"""Algorithms and parts by name: what the command line and the specs of runs call them."""
 
 import inspect
-from dataclasses import dataclass
+import itertools
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from typing import Any
 
-from fedsps.algorithms import Algorithm, FedAvg, FedDecSPS, FedSPS, FedSPSGlobal, FedSPSNormalized
+from fedsps.algorithm import Algorithm
+from fedsps.compression import ScaledSign, TopK
 from fedsps.errors import ConfigurationError, unknown
+from fedsps.methods.deltasgd import DeltaSGD, LocalSmoothness
+from fedsps.methods.fedams import AMSGrad, FedAMS
+from fedsps.methods.fedavg import FedAvg, FedAvgM, Momentum
+from fedsps.methods.fedexp import Extrapolation, FedExP
+from fedsps.methods.fedopt import Adagrad, Adam, FedAdagrad, FedAdam, FedYogi, Yogi
+from fedsps.methods.fedprox import FedProx
+from fedsps.methods.fedsps import FedDecSPS, FedSPS, FedSPSGlobal, FedSPSNormalized, Normalized
+from fedsps.methods.local_adaalter import LocalAdaAlter
+from fedsps.methods.local_amsgrad import LocalAMSGrad
+from fedsps.methods.mime import Mime, MimeLite
+from fedsps.methods.scaffold import Scaffold
 from fedsps.objects import import_object, source_digest
+from fedsps.output import LastIterate, MeanOfLastTwo, PolynomialAverage
+from fedsps.server import Average
+from fedsps.stepsize import SPS, Constant, DecSPS
 
 CATALOGUE: dict[str, type[Algorithm]] = {
-    "fedavg": FedAvg,
     "fedsps": FedSPS,
     "feddecsps": FedDecSPS,
     "fedsps-normalized": FedSPSNormalized,
     "fedsps-global": FedSPSGlobal,
+    "fedavg": FedAvg,
+    "fedavgm": FedAvgM,
+    "fedadagrad": FedAdagrad,
+    "fedadam": FedAdam,
+    "fedyogi": FedYogi,
+    "fedams": FedAMS,
+    "fedexp": FedExP,
+    "fedprox": FedProx,
+    "deltasgd": DeltaSGD,
+    "local-amsgrad": LocalAMSGrad,
+    "local-adaalter": LocalAdaAlter,
+    "mime": Mime,
+    "mimelite": MimeLite,
+    "scaffold": Scaffold,
+}
+
+
+def penalty(mu: float = 0.1) -> float:
+    """The weight of FedProx's penalty."""
+    return mu
+
+
+PARTS: dict[str, tuple[str, Callable[..., Any]]] = {  # the place of a part in an algorithm, and how it is made
+    "constant": ("stepsize", Constant),
+    "sps": ("stepsize", SPS),
+    "decsps": ("stepsize", DecSPS),
+    "smoothness": ("stepsize", LocalSmoothness),
+    "average": ("server", Average),
+    "normalized": ("server", Normalized),
+    "momentum": ("server", Momentum),
+    "adagrad": ("server", Adagrad),
+    "adam": ("server", Adam),
+    "yogi": ("server", Yogi),
+    "amsgrad": ("server", AMSGrad),
+    "fedexp": ("server", Extrapolation),
+    "last": ("output", LastIterate),
+    "lasttwo": ("output", MeanOfLastTwo),
+    "polyaverage": ("output", PolynomialAverage),
+    "prox": ("proximal", penalty),
+    "topk": ("compression", TopK),
+    "sign": ("compression", ScaledSign),
 }
 
 
 @dataclass(frozen=True)
 class Named:
-    """An algorithm by its name and all its parameters, as a spec holds it."""
+    """An algorithm by its name and all its parameters, as a spec holds it.
+
+    A composition's name joins its parts, "sps+amsgrad", and its parameters carry theirs, "amsgrad.eps".
+    """
 
     name: str
     parameters: dict[str, Any]
 
     def build(self) -> Algorithm:
         """The algorithm itself."""
-        return find(self.name)(**self.parameters)
+        words = _words(self.name)
+        if len(words) == 1 and _slot(words[0], 0) is None:
+            return find(self.name)(**self.parameters)
+        own = {word: list(usual) for word, usual in _signatures(words)}
+        return compose({word: {key: self.parameters[f"{word}.{key}"] for key in keys} for word, keys in own.items()})
 
     def label(self, *others: "Named") -> str:
         """The name, and the parameters that are not the default ones or differ between it and others of its name."""
-        usual = defaults(find(self.name))
+        usual = defaults(self.name)
         alike = [other.parameters for other in others if other.name == self.name]
         shown = [
             f"{key}={value}"
@@ -45,22 +110,68 @@ def find(name: str) -> type[Algorithm]:
     if name in CATALOGUE:
         return CATALOGUE[name]
     if ":" not in name:
-        raise unknown("algorithm", name, CATALOGUE)
+        raise unknown("algorithm", name, [*CATALOGUE, *PARTS])
     found = import_object(name)
     if not (inspect.isclass(found) and issubclass(found, Algorithm)):
         raise ConfigurationError(f"{name} is not a subclass of fedsps.Algorithm")
     return found
 
 
-def defaults(kind: type[Algorithm]) -> dict[str, Any]:
-    """The parameters of an algorithm and their default values."""
-    return {name: parameter.default for name, parameter in inspect.signature(kind).parameters.items()}
+def compose(parts: dict[str, dict[str, Any]]) -> Algorithm:
+    """An algorithm from the names of parts and their parameters; the first may be a whole algorithm to start from."""
+    name = "+".join(parts)
+    chosen: dict[str, Any] = {}
+    taken = []
+    for place, (word, parameters) in enumerate(parts.items()):
+        slot = _slot(word, place)
+        if slot is None:
+            whole = find(word)(**parameters)
+            chosen = {field.name: getattr(whole, field.name) for field in fields(Algorithm)}
+            continue
+        if slot in taken:
+            raise ConfigurationError(f"{name} has two parts for its {slot}: leave one out")
+        taken.append(slot)
+        chosen[slot] = PARTS[word][1](**parameters)
+    if "stepsize" not in chosen:
+        rules = [word for word, (slot, _) in PARTS.items() if slot == "stepsize"]
+        raise ConfigurationError(f"{name} has no stepsize rule: begin with {', '.join(rules)}, or an algorithm")
+    return Algorithm(**chosen)
+
+
+def defaults(name: str) -> dict[str, Any]:
+    """The parameters of an algorithm or a composition, and their default values."""
+    words = _words(name)
+    found = _signatures(words)
+    if len(words) == 1 and _slot(words[0], 0) is None:
+        return found[0][1]
+    return {f"{word}.{key}": value for word, own in found for key, value in own.items()}
+
+
+def _words(name: str) -> list[str]:
+    return re.split(r"\+(?=[a-zA-Z])", name)
+
+
+def _slot(word: str, place: int) -> str | None:
+    """Where a word's part belongs; None for a whole algorithm, which only the first word can be."""
+    if place == 0 and (word in CATALOGUE or word not in PARTS):
+        return None
+    if word not in PARTS:
+        raise unknown("part", word, PARTS)
+    return PARTS[word][0]
+
+
+def _signatures(words: list[str]) -> list[tuple[str, dict[str, Any]]]:
+    """Each word with its own parameters and their defaults."""
+    makers = [find(word) if _slot(word, place) is None else PARTS[word][1] for place, word in enumerate(words)]
+    return [
+        (word, {key: one.default for key, one in inspect.signature(make).parameters.items()})
+        for word, make in zip(words, makers, strict=True)
+    ]
 
 
 def named(name: str, **given: Any) -> Named:
     """An algorithm with some parameters given and the rest at their defaults."""
-    kind = find(name)
-    known = defaults(kind)
+    known = defaults(name)
     for key in given:
         if key not in known:
             raise unknown(f"parameter of {name}", key, known)
@@ -75,16 +186,21 @@ def parse(text: str) -> list[Named]:
     fedsps                                     its defaults
     fedsps:cap=10,smoothing=paper              some parameters given
     fedavg:client_stepsize=0.001/0.01/0.1      one algorithm for each value
+    sps:cap=2+amsgrad:eps=0.01+polyaverage     a composition
     own_rule.py:MyMethod:strength=2            the user's own class
     """
-    name, settings = _split(text)
-    variants: list[dict[str, Any]] = [{}]
-    for setting in filter(None, settings.split(",")):
-        key, equals, values = setting.partition("=")
-        if not equals or not values:
-            raise ConfigurationError(f"{setting!r} in {text!r} must look like name=value")
-        variants = [variant | {key.strip(): _value(value)} for variant in variants for value in values.split("/")]
-    return [named(name, **variant) for variant in variants]
+    pieces = [_split(piece) for piece in _words(text)]
+    name = "+".join(word for word, _ in pieces)
+    is_whole = len(pieces) == 1 and _slot(name, 0) is None
+    choices: list[list[tuple[str, Any]]] = []
+    for word, settings in pieces:
+        for setting in filter(None, settings.split(",")):
+            key, equals, values = setting.partition("=")
+            if not equals or not values:
+                raise ConfigurationError(f"{setting!r} in {text!r} must look like name=value")
+            key = key.strip() if is_whole else f"{word}.{key.strip()}"
+            choices.append([(key, _value(value)) for value in values.split("/")])
+    return [named(name, **dict(variant)) for variant in itertools.product(*choices)]
 
 
 def _split(text: str) -> tuple[str, str]:
@@ -113,4 +229,5 @@ def _value(text: str) -> Any:
 
 def code_digest(name: str) -> str | None:
     """The digest of the file that holds a user's own algorithm, so that a changed file is another run."""
-    return None if name in CATALOGUE else source_digest(name)
+    first = _words(name)[0]
+    return source_digest(first) if ":" in first else None

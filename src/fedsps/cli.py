@@ -206,13 +206,13 @@ def algorithms_command(
     """Show the catalogue, with formulas; name one to see its parameters."""
     shown = {name: find(name)} if name else CATALOGUE
     if as_json:
-        _print_json({one: {"formula": formula(kind), "parameters": defaults(kind)} for one, kind in shown.items()})
+        _print_json({one: {"formula": formula(kind), "parameters": defaults(one)} for one, kind in shown.items()})
         return
     for one, kind in shown.items():
         paper.print(f"[bold]{one}[/]  {(inspect.getdoc(kind) or '').splitlines()[0]}", highlight=False, soft_wrap=True)
         text = "\n".join((inspect.getdoc(kind) or "").splitlines()[1:]).strip("\n") if name else "    " + formula(kind)
         paper.print(text, highlight=False, markup=False, soft_wrap=True)
-        parameters = ", ".join(f"{key}={value}" for key, value in defaults(kind).items())
+        parameters = ", ".join(f"{key}={value}" for key, value in defaults(one).items())
         paper.print(f"    [dim]{parameters}[/]\n", highlight=False, soft_wrap=True)
 
 
@@ -278,7 +278,8 @@ def _run_all(specs: list[Spec], runs: Path, fresh: bool, engine: str) -> list[Re
                 result = run(spec, runs, fresh=fresh, callback=show, engine=engine)  # type: ignore[arg-type]
             except KeyboardInterrupt:
                 progress.stop()
-                screen.print("interrupted; the same command goes on where this one stopped")
+                how = "the same command without --fresh" if fresh else "the same command"
+                screen.print(f"interrupted; {how} goes on where this one stopped")
                 raise typer.Exit(130) from None
             end = f"diverged in round {result.diverged_at}" if result.diverged_at else f"loss {_final(result)}"
             progress.update(bar, completed=len(result.history), note=end + (" (was there)" if there else ""))

@@ -10,7 +10,7 @@ from fedsps.shapes import Tensors
 
 @dataclass(frozen=True)
 class Direction(Part):
-    """What every rule is."""
+    """What every rule is. A direction other than the gradient goes with a constant stepsize only (see `Algorithm`)."""
 
     def __call__(self, state: Tensors, seen: Seen) -> tuple[Tensor, Tensors]:
         """Return the direction `[..., d]` and the client's new state."""

@@ -93,6 +93,11 @@ class Trace:
     gap: Tensor  # [...]  the smallest F - lower of the round; +inf for rules without a bound
 
 
+def bytes_of(*tensors: Tensor) -> int:
+    """The size of tensors when they are sent as they are."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
 class Exchange:
     """Down, work, up: one of the exchanges of a round."""
 
@@ -108,9 +113,16 @@ class Exchange:
         """One client's part (or `[...]` clients'): its message, its new state, and a trace if it trained."""
         raise NotImplementedError
 
-    def finish(self, state: Tensors, x: Tensor, mean: Tensors) -> tuple[Tensor, Tensors]:
-        """The server's part, given the mean of the messages: the next point and its new state."""
+    def finish(self, state: Tensors, x: Tensor, mean: Tensors, participation: float) -> tuple[Tensor, Tensors]:
+        """The server's part, given the mean of the messages: the next point and its new state.
+
+        `participation` is the share of all clients that took part.
+        """
         raise NotImplementedError
+
+    def bytes_up(self, message: Tensors) -> int:
+        """What the message takes on the wire."""
+        return bytes_of(*message.values())
 
 
 @dataclass(frozen=True)
@@ -118,11 +130,12 @@ class Part:
     """One building block of an algorithm.
 
     Client state made by `client_init` belongs to the client and persists between rounds; what `begin` adds lives for
-    one round. A part that shares something through the server names it in `receives` and updates it in `absorb`.
-    State names must differ between the parts of one algorithm.
+    one round. What a part shares goes up in its message (`sends` names it), is absorbed by the server's half of the
+    part, and comes down again by the names in `receives`. Names must differ between the parts of one algorithm.
     """
 
     receives: ClassVar[tuple[str, ...]] = ()
+    sends: ClassVar[tuple[str, ...]] = ()
 
     def check(self, clients: int) -> None:
         """Refuse, with the remedy, a setting that does not fit this number of clients."""
@@ -135,16 +148,16 @@ class Part:
         """The client's state at the start of a round at the server's point `x`."""
         return state
 
-    def message(self, state: Tensors, seen: Seen) -> Tensors:
-        """What goes up beside the model's change, after the last local step (`seen`)."""
-        return {}
+    def conclude(self, state: Tensors, seen: Seen, delta: Tensor) -> tuple[Tensors, Tensors]:
+        """The message and the state after the last local step (`seen`), all of which changed the model by `delta`."""
+        return {}, state
 
     def server_init(self, x: Tensor) -> Tensors:
         """The server's state at the start."""
         return {}
 
-    def absorb(self, state: Tensors, x: Tensor, mean: Tensors) -> Tensors:
-        """The server's state after it has the mean of the messages; `x` is the point that was broadcast."""
+    def absorb(self, state: Tensors, mean: Tensors, participation: float) -> Tensors:
+        """The server's state after it has the mean of the messages."""
         return state
 
     def before(self, round: int) -> tuple[Exchange, ...]:

@@ -9,13 +9,14 @@ import torch.nn.functional as F
 from torch import nn
 
 from fedsps import history
-from fedsps.algorithms import Algorithm, FedSPS
+from fedsps.algorithm import Algorithm
 from fedsps.checkpoint import Checkpoint, fingerprint
 from fedsps.checks import choice, count
 from fedsps.data.federated import Federation, Samples
 from fedsps.engine.setting import Augment, Setting, Weights
 from fedsps.errors import ConfigurationError
 from fedsps.logistic import objective
+from fedsps.methods.fedsps import FedSPS
 from fedsps.network import Loss
 from fedsps.result import Result
 from fedsps.session import Engine, Row, Session

@@ -5,10 +5,10 @@ import torch
 from torch import Tensor
 
 from fedsps import streams
-from fedsps.engine.round import Collected, bytes_of
+from fedsps.engine.round import Collected
 from fedsps.engine.setting import Setting, State
 from fedsps.engine.work import batches
-from fedsps.parts import Exchange, Trace
+from fedsps.parts import Exchange, Trace, bytes_of
 from fedsps.streams import Rows
 
 
@@ -31,9 +31,9 @@ def collect(setting: Setting, state: State, exchange: Exchange, audience: Rows) 
         gradients += setting.gradients(np.array([client]), int(batch), work.evaluations)
     shares = setting.shares(audience)
     trained = [trace for trace in traces if trace is not None]
-    sent = [tensor for message in messages for tensor in message.values()]
+    bytes_up = sum(exchange.bytes_up(message) for message in messages)
     if trained:
-        sent += [tensor for one in buffers for tensor in one.values()]
+        bytes_up += sum(bytes_of(*one.values()) for one in buffers)
     return Collected(
         mean={
             name: torch.stack([s * m[name] for s, m in zip(shares, messages, strict=True)]).sum(0) for name in message
@@ -46,7 +46,7 @@ def collect(setting: Setting, state: State, exchange: Exchange, audience: Rows) 
         if trained
         else None,
         gradients=gradients,
-        bytes_up=bytes_of(*sent),
+        bytes_up=bytes_up,
         bytes_down=len(audience) * bytes_of(state.x, *received.values(), *state.buffers.values()),
     )
 

@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from torch import Tensor
-
 from fedsps.engine.setting import Setting, State
 from fedsps.parts import Exchange, Trace
 from fedsps.shapes import Tensors
@@ -45,13 +43,14 @@ def play(setting: Setting, state: State, collect: Collect) -> tuple[State, Round
     exchanges = setting.algorithm.exchanges(state.round)
     gathered = []
     for exchange in exchanges:
-        collected = collect(setting, state, exchange, cohort[:1] if exchange.first_client_only else cohort)
-        x, server = exchange.finish(state.server, state.x, collected.mean)
+        audience = cohort[:1] if exchange.first_client_only else cohort
+        collected = collect(setting, state, exchange, audience)
+        x, server = exchange.finish(state.server, state.x, collected.mean, len(audience) / setting.federation.clients)
         state = replace(state, x=x, server=server, clients=collected.clients, buffers=collected.buffers)
         gathered.append(collected)
     trace = gathered[-1].trace
     assert trace is not None, "the last exchange of a round trains"
-    result, output = setting.algorithm.output(state.output, state.x, state.round + 1)
+    result, output = setting.algorithm.output_rule(state.output, state.x, state.round + 1)
     done = Round(
         cohort=cohort,
         trace=trace,
@@ -61,8 +60,3 @@ def play(setting: Setting, state: State, collect: Collect) -> tuple[State, Round
         bytes_down=sum(one.bytes_down for one in gathered),
     )
     return replace(state, round=state.round + 1, output=output, result=result), done
-
-
-def bytes_of(*tensors: Tensor) -> int:
-    """The size of tensors when they are sent as they are."""
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

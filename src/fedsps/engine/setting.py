@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedsps import streams
-from fedsps.algorithms import Algorithm
+from fedsps.algorithm import Algorithm
 from fedsps.data.federated import Federation
 from fedsps.objective import Objective
 from fedsps.parts import Exchange
@@ -85,6 +85,6 @@ def start(setting: Setting) -> State:
         buffers=setting.objective.buffers,
         server=algorithm.server_init(x),
         clients=algorithm.client_init(x.expand(setting.federation.clients, -1)),
-        output=algorithm.output.init(x),
+        output=algorithm.output_rule.init(x),
         result=x,
     )

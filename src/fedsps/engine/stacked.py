@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from fedsps import streams
-from fedsps.engine.round import Collected, bytes_of
+from fedsps.engine.round import Collected
 from fedsps.engine.setting import Setting, State
 from fedsps.engine.work import batches
-from fedsps.parts import Exchange, Trace
+from fedsps.parts import Exchange, Trace, bytes_of
 from fedsps.shapes import Tensors, mean
 from fedsps.streams import Rows
 
@@ -45,7 +45,7 @@ def collect(setting: Setting, state: State, exchange: Exchange, audience: Rows) 
             part = mean(value, shares[positions])
             total[name] = total[name] + part if name in total else part
         gradients += setting.gradients(numbers, batch, work.evaluations)
-        bytes_up += bytes_of(*message.values())
+        bytes_up += exchange.bytes_up(message)
         if trace is not None:
             traces.append(trace)
             order.append(positions)

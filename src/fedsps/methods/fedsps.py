@@ -1,65 +1,19 @@
-"""The catalogue: each named algorithm is a few lines over the parts."""
+"""The paper's own methods: FedSPS, FedDecSPS, FedSPS-Normalized and FedSPS-Global."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
+import torch
 from torch import Tensor
 
-from fedsps.client import Train
-from fedsps.direction import Direction, Gradient
-from fedsps.output import LastIterate, OutputRule
-from fedsps.parts import Exchange, Part
-from fedsps.server import Average, Normalized, ServerRule
-from fedsps.shapes import Tensors
-from fedsps.stepsize import SPS, Clock, Constant, DecSPS, Smoothing, StepsizeRule
-from fedsps.synchronous import Formula, SynchronousSPS
+from fedsps.algorithm import Algorithm
+from fedsps.methods.synchronous import Formula, SynchronousSPS
+from fedsps.parts import Trace
+from fedsps.server import Average, ServerRule
+from fedsps.shapes import Tensors, scale
+from fedsps.stepsize import SPS, Clock, DecSPS, Smoothing
 
 Lower = float | tuple[float, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Algorithm:
-    """A federated method, composed: stepsize rule x direction rule x server rule x output rule.
-
-    Any composition works: `Algorithm(stepsize=SPS(), server=Average(stepsize=0.5))`.
-    """
-
-    stepsize: StepsizeRule
-    direction: Direction = Gradient()
-    server: ServerRule = Average()
-    output: OutputRule = LastIterate()
-
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        """The parts that have state on clients or on the server."""
-        return (self.stepsize, self.direction, self.server)
-
-    def check(self, clients: int) -> None:
-        """Refuse what does not fit this number of clients."""
-        for part in self.parts:
-            part.check(clients)
-
-    def client_init(self, x: Tensor) -> Tensors:
-        """The state of clients that have not taken part yet; `x [..., d]` tells the shape."""
-        return {name: value for part in self.parts for name, value in part.client_init(x).items()}
-
-    def server_init(self, x: Tensor) -> Tensors:
-        """The server's state before the first round."""
-        return {name: value for part in self.parts for name, value in part.server_init(x).items()}
-
-    def exchanges(self, round: int) -> tuple[Exchange, ...]:
-        """The exchanges of round 0, 1, ...: what the parts ask for, then training."""
-        before = [exchange for part in self.parts for exchange in part.before(round)]
-        return (*before, Train(self.stepsize, self.direction, self.server))
-
-
-class FedAvg(Algorithm):
-    """Federated averaging (McMahan et al. 2017), also called local SGD: constant stepsizes.
-
-    x_i <- x_i - client_stepsize g_i    tau times,    x <- x + server_stepsize mean_i(x_i - x)
-    """
-
-    def __init__(self, *, client_stepsize: float = 0.1, server_stepsize: float = 1.0) -> None:
-        super().__init__(stepsize=Constant(client_stepsize), server=Average(server_stepsize))
 
 
 class FedSPS(Algorithm):
@@ -103,6 +57,33 @@ class FedDecSPS(Algorithm):
     ) -> None:
         rule = DecSPS(scale, cap, lower, clock, reset)
         super().__init__(stepsize=rule, server=Average(server_stepsize))
+
+
+@dataclass(frozen=True)
+class Normalized(ServerRule):
+    """The paper's FedSPS-Normalized (its appendix, after Wang et al. 2021).
+
+        x <- ( mean_i x_i / nu_i ) / ( mean_i 1 / nu_i ),    nu_i = the sum of client i's local stepsizes
+
+    written with the changes `x_i - x`, which is the same. Clients with `nu_i = 0` did not move and are left out; if
+    all are, x stays.
+
+    Deviation: the paper's pseudo-code leaves the stepsize of the last local step out of nu_i, its text does not. We
+    follow the text, so that tau = 1 is defined.
+    """
+
+    sends: ClassVar[tuple[str, ...]] = ("normalized_delta", "inverse_stepsizes")
+
+    def report(self, delta: Tensor, trace: Trace) -> Tensors:
+        """Return `delta_i / nu_i` and `1 / nu_i`, both 0 where `nu_i = 0`."""
+        total = trace.stepsizes.sum(-1)
+        inverse = torch.where(total > 0, 1 / total, 0.0)
+        return {"normalized_delta": scale(inverse, delta), "inverse_stepsizes": inverse}
+
+    def __call__(self, state: Tensors, x: Tensor, mean: Tensors) -> tuple[Tensor, Tensors]:
+        """Undo the mean normalisation."""
+        inverse = mean["inverse_stepsizes"]
+        return x + scale(torch.where(inverse > 0, 1 / inverse, 0.0), mean["normalized_delta"]), state
 
 
 class FedSPSNormalized(Algorithm):

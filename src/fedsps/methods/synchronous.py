@@ -35,6 +35,7 @@ class SynchronousSPS(StepsizeRule):
     initial: float | None = None
 
     receives: ClassVar[tuple[str, ...]] = ("stepsize",)
+    sends: ClassVar[tuple[str, ...]] = ("local_stepsize", "local_gap", "local_cap", "local_norm_sq", "local_gradient")
 
     def __post_init__(self) -> None:
         choice("formula", self.formula, get_args(Formula))
@@ -67,17 +68,17 @@ class SynchronousSPS(StepsizeRule):
         local, state = self.local(state, seen)
         return seen.received["stepsize"], state | {"last_local": local, "last_cap": cap}
 
-    def message(self, state: Tensors, seen: Seen) -> Tensors:
+    def conclude(self, state: Tensors, seen: Seen, delta: Tensor) -> tuple[Tensors, Tensors]:
         """What the formula needs of the last local step."""
         if self.formula == "a":
-            return {"local_stepsize": state["last_local"]}
+            return {"local_stepsize": state["last_local"]}, state
         gap, _, _ = self.local.gap_and_ratio(state, seen)
         sent = {"local_gap": gap, "local_cap": state["last_cap"]}
         if self.formula == "b":
-            return sent | {"local_norm_sq": norm_sq(seen.gradient)}
-        return sent | {"local_gradient": seen.gradient}
+            return sent | {"local_norm_sq": norm_sq(seen.gradient)}, state
+        return sent | {"local_gradient": seen.gradient}, state
 
-    def absorb(self, state: Tensors, x: Tensor, mean: Tensors) -> Tensors:
+    def absorb(self, state: Tensors, mean: Tensors, participation: float) -> Tensors:
         """The next round's stepsize."""
         if self.formula == "a":
             return state | {"stepsize": mean["local_stepsize"]}
@@ -100,6 +101,6 @@ class FirstStepsize(Exchange):
         stepsize, _ = self.rule.local(self.rule.begin(state, x), seen)
         return {"stepsize": stepsize}, state, None
 
-    def finish(self, state: Tensors, x: Tensor, mean: Tensors) -> tuple[Tensor, Tensors]:
+    def finish(self, state: Tensors, x: Tensor, mean: Tensors, participation: float) -> tuple[Tensor, Tensors]:
         """The server stays where it is and keeps the stepsize."""
         return x, state | {"stepsize": mean["stepsize"]}

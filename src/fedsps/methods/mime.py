@@ -1,0 +1,91 @@
+"""MIME and MimeLite (Karimireddy et al. 2021), in their form for SGD with momentum: two exchanges a round."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedsps.algorithm import Algorithm
+from fedsps.checks import fraction
+from fedsps.direction import Direction
+from fedsps.parts import Exchange, Seen, Trace, Work
+from fedsps.shapes import Tensors
+from fedsps.stepsize import Constant
+
+
+@dataclass(frozen=True)
+class FullGradient(Exchange):
+    """Each client's gradient over all its data at the server's point; their mean is the server's c."""
+
+    action: ClassVar[str] = "full gradient"
+    whole_data: ClassVar[bool] = True
+
+    def work(self, state: Tensors, x: Tensor, received: Tensors, work: Work) -> tuple[Tensors, Tensors, Trace | None]:
+        """One gradient; nothing else changes."""
+        _, gradient = work.probe(x, 0)
+        return {"full_gradient": gradient}, state, None
+
+    def finish(self, state: Tensors, x: Tensor, mean: Tensors, participation: float) -> tuple[Tensor, Tensors]:
+        """Keep the mean."""
+        return x, state | {"full_gradient": mean["full_gradient"]}
+
+
+@dataclass(frozen=True)
+class Mimicry(Direction):
+    """`(1 - b) d + b s`, the server's momentum s being fixed during the local steps.
+
+    d = grad F_i(y; batch) - grad F_i(x; batch) + c      with `corrected`, c the mean full gradient at x
+    d = grad F_i(y; batch)                               without (MimeLite)
+    s <- (1 - b) c + b s                                 on the server after the round, s = 0 at the start
+    """
+
+    momentum: float = 0.9
+    corrected: bool = True
+    receives: ClassVar[tuple[str, ...]] = ("full_gradient", "server_momentum")
+
+    def __post_init__(self) -> None:
+        fraction("momentum", self.momentum)
+
+    def server_init(self, x: Tensor) -> Tensors:
+        """The mean full gradient and the momentum."""
+        return {"full_gradient": torch.zeros_like(x), "server_momentum": torch.zeros_like(x)}
+
+    def before(self, round: int) -> tuple[Exchange, ...]:
+        """Ask for the full gradients in every round."""
+        return (FullGradient(),)
+
+    def __call__(self, state: Tensors, seen: Seen) -> tuple[Tensor, Tensors]:
+        """The local step that mimics one of the server."""
+        d = seen.gradient
+        if self.corrected:
+            _, at_start = seen.probe(seen.start)
+            d = d - at_start + seen.received["full_gradient"]
+        return (1 - self.momentum) * d + self.momentum * seen.received["server_momentum"], state
+
+    def absorb(self, state: Tensors, mean: Tensors, participation: float) -> Tensors:
+        """The momentum of the full gradients."""
+        b = self.momentum
+        return state | {"server_momentum": (1 - b) * state["full_gradient"] + b * state["server_momentum"]}
+
+
+class Mime(Algorithm):
+    """MIME (Karimireddy et al. 2021), SGD with momentum: local steps mimic the server's by a variance correction.
+
+        y <- y - client_stepsize ((1 - b) d + b s),    d = grad F_i(y) - grad F_i(x) + c,    s <- (1 - b) c + b s
+
+    c is the mean over the cohort of the full-batch gradients at x, asked for in an exchange of its own; b: `momentum`.
+    """
+
+    def __init__(self, *, client_stepsize: float = 0.1, momentum: float = 0.9) -> None:
+        super().__init__(stepsize=Constant(client_stepsize), direction=Mimicry(momentum))
+
+
+class MimeLite(Algorithm):
+    """MimeLite (Karimireddy et al. 2021): MIME without the variance correction.
+
+    y <- y - client_stepsize ((1 - b) grad F_i(y) + b s),    s <- (1 - b) c + b s
+    """
+
+    def __init__(self, *, client_stepsize: float = 0.1, momentum: float = 0.9) -> None:
+        super().__init__(stepsize=Constant(client_stepsize), direction=Mimicry(momentum, corrected=False))
