@@ -14,7 +14,6 @@ import statistics
 import time
 from collections.abc import Callable
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -58,6 +57,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--rounds", type=int, default=40)
     asked = parser.parse_args()
+    rounds: int = asked.rounds
     torch.set_num_threads(asked.threads)
     torch.manual_seed(0)
     data = [(torch.rand(SAMPLES, FEATURES), torch.randint(CLASSES, (SAMPLES,))) for _ in range(CLIENTS)]
@@ -65,11 +65,10 @@ def main() -> None:
     def trained(model: nn.Module, engine: fedsps.session.Engine) -> Callable[[], float]:
         def run() -> float:
             result = fedsps.train(
-                model, data, algorithm=fedsps.FedSPS(scale=SCALE, cap=CAP), rounds=asked.rounds,
+                model, data, algorithm=fedsps.FedSPS(scale=SCALE, cap=CAP), rounds=rounds,
                 local_steps=LOCAL_STEPS, batch_size=BATCH, evaluate_every=0, engine=engine,
             )  # fmt: skip
-            seconds: float = np.mean(result.history["seconds"].to_numpy()[2:]).item()
-            return seconds
+            return statistics.fmean(result.history["seconds"].tolist()[2:])
 
         return run
 
@@ -77,8 +76,8 @@ def main() -> None:
         model = nn.Linear(FEATURES, CLASSES)
         by_hand(model, data, 2)
         began = time.perf_counter()
-        by_hand(model, data, asked.rounds)
-        return (time.perf_counter() - began) / asked.rounds
+        by_hand(model, data, rounds)
+        return (time.perf_counter() - began) / rounds
 
     contestants = {
         "stacked": trained(LogisticRegression(FEATURES, CLASSES), "stacked"),

@@ -22,7 +22,7 @@ LAYERS = [  # each imports only from the layers above it, or from its own
     {"data", "data.sources", "data.partition", "data.load", "data.own", "data.augment", "data.federated"},
     {"parts", "models", "objective"},
     {"stepsize", "server", "direction", "output", "compression", "network"},
-    {"client", "logistic", "evaluate"},
+    {"client", "logistic", "evaluate", "optim"},
     {"algorithm"},
     {name for name in FILES if name.startswith("methods")},
     {"engine", "engine.setting", "engine.work", "engine.round", "engine.loop", "engine.stacked", "catalogue"},

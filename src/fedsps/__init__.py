@@ -16,6 +16,7 @@ Words in the code, symbols in the paper:
     server_stepsize   eta        of the server's rule
 """
 
+from fedsps import optim
 from fedsps.algorithm import Algorithm
 from fedsps.errors import ConfigurationError, DataError, FedspsError, LowerBoundError
 from fedsps.methods.deltasgd import DeltaSGD
@@ -63,6 +64,7 @@ __all__ = [
     "Spec",
     "__version__",
     "load",
+    "optim",
     "run",
     "train",
 ]

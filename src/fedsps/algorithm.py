@@ -13,7 +13,7 @@ from fedsps.output import OutputRule
 from fedsps.parts import Exchange, Part
 from fedsps.server import Average, ServerRule
 from fedsps.shapes import Tensors
-from fedsps.stepsize import Constant, StepsizeRule
+from fedsps.stepsize import StepsizeRule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,11 +39,7 @@ class Algorithm:
     def __post_init__(self) -> None:
         if self.proximal != 0:
             positive("mu", self.proximal)
-        if type(self.direction) is not Gradient and not isinstance(self.stepsize, Constant):
-            raise ConfigurationError(
-                f"{type(self.stepsize).__name__} is not defined for the corrected direction of "
-                f"{type(self.direction).__name__}: use a constant stepsize with it, or the plain gradient"
-            )
+        self.direction.check_stepsize(self.stepsize)
         if self.compression is not None and not self.sends_delta_only:
             sent = ", ".join(name for part in self.parts for name in part.sends)
             raise ConfigurationError(f"compression is for algorithms that send delta alone; this one also sends {sent}")

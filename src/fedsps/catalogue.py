@@ -19,8 +19,8 @@ from fedsps.methods.fedprox import FedProx
 from fedsps.methods.fedsps import FedDecSPS, FedSPS, FedSPSGlobal, FedSPSNormalized, Normalized
 from fedsps.methods.local_adaalter import LocalAdaAlter
 from fedsps.methods.local_amsgrad import LocalAMSGrad
-from fedsps.methods.mime import Mime, MimeLite
-from fedsps.methods.scaffold import Scaffold
+from fedsps.methods.mime import Mime, MimeLite, Mimicry
+from fedsps.methods.scaffold import ControlVariates, Scaffold
 from fedsps.objects import import_object, source_digest
 from fedsps.output import LastIterate, MeanOfLastTwo, PolynomialAverage
 from fedsps.server import Average
@@ -58,6 +58,8 @@ PARTS: dict[str, tuple[str, Callable[..., Any]]] = {  # the place of a part in a
     "sps": ("stepsize", SPS),
     "decsps": ("stepsize", DecSPS),
     "smoothness": ("stepsize", LocalSmoothness),
+    "mime": ("direction", Mimicry),
+    "scaffold": ("direction", ControlVariates),
     "average": ("server", Average),
     "normalized": ("server", Normalized),
     "momentum": ("server", Momentum),

@@ -4,13 +4,27 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from fedsps.errors import ConfigurationError
 from fedsps.parts import Part, Seen
 from fedsps.shapes import Tensors
+from fedsps.stepsize import Constant, StepsizeRule
 
 
 @dataclass(frozen=True)
 class Direction(Part):
-    """What every rule is. A direction other than the gradient goes with a constant stepsize only (see `Algorithm`)."""
+    """What every rule is."""
+
+    def check_stepsize(self, rule: StepsizeRule) -> None:
+        """Refuse a stepsize rule that is not defined with this direction.
+
+        The paper defines the Polyak stepsize for the gradient alone: the ratio of a loss gap and the squared norm of
+        a corrected direction bounds nothing. So any other direction takes a constant stepsize only.
+        """
+        if not isinstance(rule, Constant):
+            raise ConfigurationError(
+                f"{type(rule).__name__} is not defined with the corrected direction {type(self).__name__}: "
+                "use a constant stepsize with it, or the plain gradient"
+            )
 
     def __call__(self, state: Tensors, seen: Seen) -> tuple[Tensor, Tensors]:
         """Return the direction `[..., d]` and the client's new state."""
@@ -20,6 +34,9 @@ class Direction(Part):
 @dataclass(frozen=True)
 class Gradient(Direction):
     """Plain stochastic gradient descent: the direction is the mini-batch gradient."""
+
+    def check_stepsize(self, rule: StepsizeRule) -> None:
+        """Any rule will do."""
 
     def __call__(self, state: Tensors, seen: Seen) -> tuple[Tensor, Tensors]:
         """The gradient as it is."""

@@ -9,10 +9,11 @@ from torch import Tensor
 from fedsps.algorithm import Algorithm
 from fedsps.checks import positive
 from fedsps.direction import Direction
+from fedsps.errors import ConfigurationError
 from fedsps.parts import Seen
 from fedsps.server import Average
 from fedsps.shapes import Tensors
-from fedsps.stepsize import Constant
+from fedsps.stepsize import Constant, StepsizeRule
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,14 @@ class ControlVariates(Direction):
 
     def __post_init__(self) -> None:
         positive("client_stepsize", self.stepsize)
+
+    def check_stepsize(self, rule: StepsizeRule) -> None:
+        """The variates are in units of the clients' own stepsize."""
+        super().check_stepsize(rule)
+        if isinstance(rule, Constant) and rule.stepsize != self.stepsize:
+            raise ConfigurationError(
+                f"SCAFFOLD's variates need the clients' stepsize {rule.stepsize}; got stepsize={self.stepsize}"
+            )
 
     def client_init(self, x: Tensor) -> Tensors:
         """The client's variate."""
