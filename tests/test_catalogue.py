@@ -1,0 +1,131 @@
+"""Names, parameters, compositions."""
+
+import inspect
+
+import pytest
+
+import fedsps
+from fedsps import Algorithm, ConfigurationError
+from fedsps.catalogue import CATALOGUE, PARTS, defaults, named, parse
+from fedsps.compression import ScaledSign, TopK
+from fedsps.methods.fedams import AMSGrad
+from fedsps.methods.fedexp import Extrapolation
+from fedsps.methods.mime import Mimicry
+from fedsps.methods.scaffold import ControlVariates
+from fedsps.output import LastIterate, MeanOfLastTwo, PolynomialAverage
+from fedsps.server import Average
+from fedsps.stepsize import SPS, Constant
+
+
+def test_every_algorithm_is_exported_by_its_class_name():
+    for kind in CATALOGUE.values():
+        assert getattr(fedsps, kind.__name__) is kind
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_every_algorithm_builds_from_its_defaults_and_states_its_formula(name):
+    assert named(name).build() == CATALOGUE[name]()
+    documentation = inspect.getdoc(CATALOGUE[name])
+    assert len(documentation.splitlines()) >= 3
+    assert "<-" in documentation or "=" in documentation
+
+
+def test_the_issue_defaults():
+    """Defaults that the literature's readers will look for first."""
+    assert defaults("fedsps") == {"scale": 0.5, "cap": 1.0, "lower": 0.0, "smoothing": None, "server_stepsize": 1.0}
+    assert defaults("fedams")["eps"] == 1e-3
+    assert (defaults("fedams")["server_stepsize"], defaults("fedadam")["server_stepsize"]) == (1.0, 0.1)
+    assert defaults("deltasgd") == {"initial": 0.2, "gamma": 2.0, "delta": 0.1, "server_stepsize": 1.0}
+    assert defaults("fedprox")["mu"] == 0.1
+
+
+def test_parse():
+    (plain,) = parse("fedsps")
+    assert plain.build() == fedsps.FedSPS()
+    (one,) = parse("fedsps:cap=10,smoothing=paper,lower=-1e-3")
+    assert one.build() == fedsps.FedSPS(cap=10, smoothing="paper", lower=-1e-3)
+    several = parse("fedavg:client_stepsize=0.001/1e-2/1e+0,server_stepsize=1/2")
+    assert [(each.build().stepsize.stepsize, each.build().server.stepsize) for each in several] == [
+        (0.001, 1), (0.001, 2), (0.01, 1), (0.01, 2), (1.0, 1), (1.0, 2),
+    ]  # fmt: skip
+    assert parse("feddecsps:reset=true")[0].build() == fedsps.FedDecSPS(reset=True)
+    assert parse("fedsps:lower=0.1;0.2;0")[0].build() == fedsps.FedSPS(lower=(0.1, 0.2, 0))
+    assert parse("fedsps-global:initial=none,formula=c")[0].build() == fedsps.FedSPSGlobal(formula="c")
+
+
+def test_compositions():
+    (one,) = parse("sps+amsgrad")
+    assert one.build() == Algorithm(stepsize=SPS(), server=AMSGrad())
+    (one,) = parse("sps:cap=2+fedexp:eps=0.5+polyaverage:power=3")
+    assert one.build() == Algorithm(stepsize=SPS(cap=2), server=Extrapolation(0.5), output=PolynomialAverage(3))
+    assert one.parameters["fedexp.eps"] == 0.5
+    assert one.label() == "sps+fedexp+polyaverage sps.cap=2 fedexp.eps=0.5 polyaverage.power=3"
+    (one,) = parse("fedsps:cap=2+topk:share=0.5")
+    assert one.build() == Algorithm(stepsize=SPS(cap=2), server=Average(), compression=TopK(0.5))
+    (one,) = parse("constant:stepsize=0.3+prox:mu=2+sign")
+    assert one.build() == Algorithm(stepsize=Constant(0.3), proximal=2, compression=ScaledSign())
+    (one,) = parse("fedexp+last")
+    assert one.build() == Algorithm(stepsize=Constant(0.1), server=Extrapolation(), output=LastIterate())
+    assert [each.parameters["amsgrad.eps"] for each in parse("sps:cap=1/2+amsgrad:eps=1/2")] == [1, 2, 1, 2]
+
+
+def test_a_server_rule_brings_its_own_output_unless_another_is_asked_for():
+    assert fedsps.FedExP().output_rule == MeanOfLastTwo()
+    assert parse("sps+fedexp")[0].build().output_rule == MeanOfLastTwo()
+    assert parse("sps+fedexp+last")[0].build().output_rule == LastIterate()
+    assert fedsps.FedSPS().output_rule == LastIterate()
+
+
+@pytest.mark.parametrize("word", PARTS)
+def test_every_part_goes_into_a_composition_or_says_why_not(word):
+    slot, make = PARTS[word]
+    if slot == "stepsize":
+        assert parse(word)[0].build().stepsize == make()
+    else:
+        built = parse(f"constant+{word}")[0].build()
+        assert getattr(built, slot) == make()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: parse("sps+mime"), "SPS is not defined with the corrected direction Mimicry"),
+        (lambda: parse("decsps+scaffold"), "DecSPS is not defined with the corrected direction"),
+        (lambda: Algorithm(stepsize=SPS(), direction=Mimicry()), "use a constant stepsize"),
+        (
+            lambda: Algorithm(stepsize=Constant(0.2), direction=ControlVariates(0.1)),
+            "clients' stepsize 0.2; got stepsize=0.1",
+        ),
+        (
+            lambda: parse("fedexp+topk"),
+            "compression is for algorithms that send delta alone; this one also sends delta_norm_sq",
+        ),
+        (lambda: parse("fedsps-global+sign"), "also sends local_stepsize"),
+        (lambda: parse("scaffold+sign"), "also sends control_change"),
+        (lambda: parse("sps+decsps"), "two parts for its stepsize"),
+        (lambda: parse("amsgrad"), "has no stepsize rule: begin with constant, sps"),
+        (lambda: parse("sps+amsgrat"), "did you mean amsgrad"),
+        (
+            lambda: parse("sps+amsgrad:epsilon=1"),
+            "unknown parameter of sps.amsgrad 'amsgrad.epsilon': did you mean amsgrad.eps",
+        ),
+        (lambda: parse("fedams:option=3"), "option must be 1 .* or 2 .*; got 3"),
+        (lambda: parse("fedams:b1=1"), "b1 must be at least 0 and below 1; got 1"),
+        (lambda: parse("fedprox:mu=-1"), "mu must be a finite number above 0; got -1"),
+        (lambda: parse("sps+topk:share=0"), "share must be above 0 and at most 1; got 0"),
+        (lambda: parse("sps+polyaverage:power=-1"), "power must be a whole number of at least 0; got -1"),
+        (lambda: named("fedsps", eta=1), "unknown parameter of fedsps 'eta'"),
+    ],
+)
+def test_what_is_refused(make, message):
+    with pytest.raises(ConfigurationError, match=message):
+        make()
+
+
+def test_labels_show_what_differs():
+    chosen = parse("fedavg:client_stepsize=0.1/1") + parse("fedsps")
+    assert [one.label(*chosen) for one in chosen] == [
+        "fedavg client_stepsize=0.1",
+        "fedavg client_stepsize=1",
+        "fedsps",
+    ]

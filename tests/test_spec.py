@@ -1,0 +1,91 @@
+"""Specs: JSON, digest, and what a run's folder holds."""
+
+import json
+
+import numpy as np
+import pytest
+
+import fedsps
+from fedsps.catalogue import named, parse
+from fedsps.run import run, task
+from fedsps.spec import Spec
+
+
+def test_json_round_trip_and_digest():
+    for word in ("fedsps:lower=0.1;0.2", "sps+amsgrad:eps=0.5", "feddecsps"):
+        spec = Spec.of(parse(word)[0], rounds=7, seed=3)
+        again = Spec.from_json(json.loads(json.dumps(spec.json())))
+        assert again == spec
+        assert again.digest == spec.digest
+        assert again.named.build() == spec.named.build()
+
+
+def test_every_setting_changes_the_digest():
+    base = Spec.of(named("fedsps"))
+    others = [
+        Spec.of(named("fedsps", cap=2.0)), Spec.of(named("fedavg")), Spec.of(named("fedsps"), seed=1),
+        Spec.of(named("fedsps"), rounds=7), Spec.of(named("fedsps"), data="mnist"), Spec.of(named("fedsps"), weights="samples"),
+    ]  # fmt: skip
+    assert len({spec.digest for spec in [base, *others]}) == 7
+    assert Spec.of(named("fedsps", cap=1.0)).digest == base.digest, "defaults are written out"
+    assert len(base.digest) == 12
+
+
+def test_unknown_settings_are_refused():
+    found = Spec.of(named("fedsps")).json() | {"round": 3}
+    with pytest.raises(fedsps.ConfigurationError, match="unknown setting 'round': did you mean rounds"):
+        Spec.from_json(found)
+
+
+def test_the_task_is_a_function_of_the_spec():
+    spec = Spec.of(named("fedsps"), clients=7, partition="dirichlet", alpha=0.3, seed=2, dtype="float64")
+    one, two = task(spec), task(spec)
+    assert [len(targets) for _, targets in one.clients] == [len(targets) for _, targets in two.clients]
+    assert all((a[0] == b[0]).all() for a, b in zip(one.clients, two.clients, strict=True))
+    assert one.facts["clients"] == 7
+    assert one.model.weight.dtype == one.clients[0][0].dtype
+    assert sum(len(targets) for _, targets in one.clients) == one.facts["train_samples"] == 1438
+    assert len(one.test[0]) == 359
+
+
+def test_the_dropped_surplus_is_counted():
+    facts = task(Spec.of(named("fedsps"), clients=10, partition="two-class")).facts
+    assert facts["train_samples"] + facts["dropped_samples"] == 1438
+    assert facts["dropped_samples"] > 0
+
+
+def test_models_start_from_the_seed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.py").write_text("import torch\ndef make():\n    return torch.nn.Linear(64, 10)\n")
+    starts = [task(Spec.of(named("fedsps"), model="net.py:make", seed=seed)).model.weight for seed in (0, 0, 1)]
+    assert (starts[0] == starts[1]).all()
+    assert (starts[0] != starts[2]).any()
+
+
+def test_run_is_cached_and_loads_its_model(tmp_path):
+    spec = Spec.of(named("fedsps"), rounds=4)
+    first = run(spec, tmp_path)
+    calls = []
+    again = run(spec, tmp_path, callback=calls.append)
+    assert calls == []
+    assert again.history.equals(first.history)
+    assert (again.model.weight == first.model.weight).all()
+    fresh = run(spec, tmp_path, fresh=True, callback=lambda row: calls.append(row["round"]))
+    assert calls == [1, 2, 3, 4]
+    np.testing.assert_array_equal(fresh.history["train_loss"], first.history["train_loss"])
+    assert fedsps.load(tmp_path / spec.digest).spec == spec.json()
+
+
+def test_regression_needs_a_model_of_ones_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    inputs = random.normal(size=(50, 3)).astype(np.float32)
+    np.savez("data.npz", inputs=inputs, targets=inputs.sum(1) + 0.5, clients=np.arange(50) % 4)
+    with pytest.raises(fedsps.ConfigurationError, match="give a model of your own"):
+        task(Spec.of(named("fedsps"), data="data.npz", partition="natural"))
+    (tmp_path / "net.py").write_text(
+        "from torch import nn\ndef make():\n    return nn.Sequential(nn.Linear(3, 1), nn.Flatten(0))\n"
+    )
+    result = run(Spec.of(named("fedsps"), data="data.npz", partition="natural", model="net.py:make", rounds=30))
+    assert result.history["train_loss"].iloc[-1] < 0.2 * result.history["train_loss"].iloc[0]
+    assert result.summary["best_test_accuracy"] is None
