@@ -116,6 +116,21 @@ def test_every_partition(kind):
     assert_engines_agree(LogisticRegression(4, 4).double(), clients, rounds=5, batch_size=7, cohort=4)
 
 
+def test_a_batch_that_does_not_fit_into_memory_is_taken_in_pieces():
+    """Chunks of one client and pieces of a few samples give what one pass gives."""
+    clients = make_clients(sizes=(40, 90, 55))
+    for algorithm in (fedsps.FedSPS(), fedsps.Mime()):
+        settings = {"algorithm": algorithm, "rounds": 3, "local_steps": 2, "batch_size": None}
+        results = [
+            fedsps.train(nn.Linear(4, 3).double().requires_grad_(), clients, memory_limit=limit, engine=engine, **settings)
+            for limit, engine in ((2**31, "stacked"), (1000, "stacked"), (1000, "loop"))
+            if torch.manual_seed(0)
+        ]
+        for result in results[1:]:
+            torch.testing.assert_close(result.model.weight, results[0].model.weight, **EXACT)
+            assert result.history["gradient_evaluations"].equals(results[0].history["gradient_evaluations"])
+
+
 def test_one_client_of_one_sample():
     clients = make_clients(sizes=(1,))
     assert_engines_agree(LogisticRegression(4, 3).double(), clients, rounds=3)

@@ -174,6 +174,32 @@ def test_batch_norm_on_a_client_of_one_sample_is_refused_before_the_run():
         fedsps.train(module, make_clients(sizes=(5, 1)), rounds=1)
 
 
+def test_ignored_targets_count_neither_in_training_nor_in_evaluation():
+    """-100 is cross-entropy's own mark for a sample that does not count."""
+    inputs, targets = make_clients()[4]
+    targets = targets.where(torch.arange(34) % 3 > 0, -100)
+    kept = targets >= 0
+    torch.manual_seed(0)
+    net = nn.Linear(4, 3).double()
+    marked = fedsps.train(net, [(inputs, targets)] * 2, rounds=3, batch_size=None)
+    left_out = fedsps.train(net, [(inputs[kept], targets[kept])] * 2, rounds=3, batch_size=None)
+    torch.testing.assert_close(marked.model.weight, left_out.model.weight)
+    assert marked.history["train_loss"].tolist() == pytest.approx(left_out.history["train_loss"].tolist())
+
+
+def test_a_model_that_returns_no_tensor_is_refused():
+    class Pair(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.linear(x), x
+
+    with pytest.raises(fedsps.ConfigurationError, match="must return a tensor; Pair returned tuple"):
+        fedsps.train(Pair().double(), make_clients(), rounds=1)
+
+
 def test_a_loss_that_is_not_one_number_is_refused():
     with pytest.raises(fedsps.ConfigurationError, match="one number for a batch.*reduction='mean'"):
         fedsps.train(nn.Linear(4, 3).double(), make_clients(), loss=nn.CrossEntropyLoss(reduction="none"), rounds=1)

@@ -34,6 +34,11 @@ class Objective(Protocol):
         """The scalar loss of a batch, given the model's outputs."""
         ...
 
+    @property
+    def is_plain_mean(self) -> bool:
+        """Whether `loss` is known to be the plain mean of its samples' losses."""
+        ...
+
     def sample_losses(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
         """The losses `[B]` whose mean `loss` is, or None where the loss is not known to be such a mean."""
         ...

@@ -52,6 +52,15 @@ class Setting:
         sample = inputs[0].numel() * inputs.element_size()
         return 6 * x.numel() * x.element_size() + batch * (self.local_steps * sample + self.sample_bytes)
 
+    def most_samples(self, clients: int, batch: int) -> int:
+        """How many of each client's samples go into one evaluation: the batch, unless it does not fit into memory.
+
+        Only a loss that is a plain mean can be taken in pieces, and only where there are no batch statistics.
+        """
+        if not self.objective.is_plain_mean or self.objective.buffers:
+            return batch
+        return min(batch, max(1, self.memory_limit // max(1, clients * self.sample_bytes)))
+
     def shares(self, clients: Rows) -> Tensor:
         """The weights of the mean over these clients; they add up to 1."""
         counts = np.ones(len(clients)) if self.weights == "uniform" else self.federation.sizes[clients]

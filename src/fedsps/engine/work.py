@@ -25,6 +25,7 @@ class Batches:
     client: Tensor  # [...]
     fraction: Tensor  # [...]
     iteration: int
+    most_samples: int  # of a client that one evaluation may hold; larger batches are taken in pieces
     evaluations: int = 0
 
     @property
@@ -54,8 +55,21 @@ class Batches:
         return loss, gradient
 
     def _evaluate(self, x: Tensor, step: int) -> tuple[Tensor, Tensor, Tensors]:
+        """Loss, gradient and buffers; of a batch in pieces, the mean of theirs by their share of the samples."""
         self.evaluations += 1
-        return self.objective.loss_and_gradient(x, self.buffers, self.inputs[step], self.targets[step])
+        axis = x.ndim - 1
+        if self.targets.shape[axis + 1] <= self.most_samples:
+            return self.objective.loss_and_gradient(x, self.buffers, self.inputs[step], self.targets[step])
+        inputs = self.inputs[step].split(self.most_samples, axis)
+        targets = self.targets[step].split(self.most_samples, axis)
+        buffers = self.buffers
+        losses, gradients = [], []
+        for some_inputs, some_targets in zip(inputs, targets, strict=True):
+            loss, gradient, buffers = self.objective.loss_and_gradient(x, buffers, some_inputs, some_targets)
+            share = some_targets.shape[axis] / self.targets.shape[axis + 1]
+            losses.append(share * loss)
+            gradients.append(share * gradient)
+        return sum(losses[1:], losses[0]), sum(gradients[1:], gradients[0]), buffers
 
 
 def batches(setting: Setting, exchange: Exchange, round: int, clients: Rows, batch: int, buffers: Tensors) -> Batches:
@@ -75,4 +89,5 @@ def batches(setting: Setting, exchange: Exchange, round: int, clients: Rows, bat
         client=torch.from_numpy(clients).to(x.device),
         fraction=torch.from_numpy(batch / sizes).to(x),
         iteration=round * setting.local_steps,
+        most_samples=setting.most_samples(len(clients), batch),
     )
