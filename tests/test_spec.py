@@ -7,7 +7,8 @@ import pytest
 
 import fedsps
 from fedsps.catalogue import named, parse
-from fedsps.run import run, task
+from fedsps.many import run_all
+from fedsps.run import is_done, run, task
 from fedsps.spec import Spec
 
 
@@ -74,6 +75,30 @@ def test_run_is_cached_and_loads_its_model(tmp_path):
     assert calls == [1, 2, 3, 4]
     np.testing.assert_array_equal(fresh.history["train_loss"], first.history["train_loss"])
     assert fedsps.load(tmp_path / spec.digest).spec == spec.json()
+
+
+def test_a_run_that_the_callback_stops_is_not_taken_for_a_finished_one(tmp_path):
+    spec = Spec.of(named("fedsps"), rounds=6)
+    stopped = run(spec, tmp_path, callback=lambda row: row["round"] == 2)
+    assert len(stopped.history) == 2
+    assert not is_done(spec, tmp_path)
+    whole = run(spec, tmp_path)
+    assert whole.history["round"].tolist() == [1, 2, 3, 4, 5, 6]
+    straight = run(spec, tmp_path / "other")
+    assert whole.history["train_loss"].equals(straight.history["train_loss"])
+
+
+def test_several_processes_give_what_one_gives(tmp_path):
+    specs = [Spec.of(named(name), rounds=5, seed=seed) for name in ("fedsps", "fedavg") for seed in (0, 1)]
+    rows = []
+    two = run_all(specs, tmp_path / "two", jobs=2, watch=lambda number, row: rows.append(number))
+    one = run_all(specs, tmp_path / "one")
+    assert set(rows) <= {0, 1, 2, 3}
+    for a, b in zip(one, two, strict=True):
+        assert a.history.drop(columns="seconds").equals(b.history.drop(columns="seconds"))
+    bad = Spec.of(named("fedsps", lower=5.0), rounds=5)
+    with pytest.raises(fedsps.LowerBoundError, match="below its lower bound of 5"):
+        run_all([specs[0], bad], tmp_path / "two", jobs=2)
 
 
 def test_regression_needs_a_model_of_ones_own(tmp_path, monkeypatch):

@@ -22,9 +22,10 @@ from fedsps.data.federated import Federation
 from fedsps.errors import ConfigurationError, FedspsError
 from fedsps.evaluate import score
 from fedsps.logistic import objective
+from fedsps.many import run_all
 from fedsps.options import with_settings
 from fedsps.result import Result
-from fedsps.run import is_done, load, run, task
+from fedsps.run import is_done, load, task
 from fedsps.session import Row
 from fedsps.spec import Spec
 from fedsps.version import __version__
@@ -117,6 +118,7 @@ def compare_command(
         float | None, typer.Option(help="Target loss of the table. Default: the best final train loss times 1.1.")
     ] = None,
     figure: Annotated[Path, typer.Option(help="Where the figure goes (.png, .pdf, .svg).")] = Path("compare.png"),
+    jobs: Annotated[int, typer.Option(help="Runs at the same time, in processes of one thread each.", min=1)] = 1,
     runs: Runs = Path("runs"),
     fresh: Fresh = False,
     as_json: AsJson = False,
@@ -134,7 +136,7 @@ def compare_command(
         plot.check(figure)
     first = settings.pop("seed")
     specs = [Spec.of(named, seed=first + number, **settings) for named in chosen for number in range(seeds)]
-    found = _run_all(specs, runs, fresh, engine)
+    found = _run_all(specs, runs, fresh, engine, jobs)
     results: dict[str, list[Result]] = {}
     names: dict[str, str] = {}
     folders: dict[str, list[str]] = {}
@@ -253,8 +255,8 @@ def data_verify(names: DataSets = None) -> None:
             paper.print(f"{name} {status.name}: {'right' if status.where != 'missing' else 'missing'}", highlight=False)
 
 
-def _run_all(specs: list[Spec], runs: Path, fresh: bool, engine: str) -> list[Result]:
-    """Run the specs one after another, with a live bar for each."""
+def _run_all(specs: list[Spec], runs: Path, fresh: bool, engine: str, jobs: int = 1) -> list[Result]:
+    """Run the specs with a live bar for each."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -263,27 +265,30 @@ def _run_all(specs: list[Spec], runs: Path, fresh: bool, engine: str) -> list[Re
         TimeElapsedColumn(),
     )
     several_seeds = len({spec.seed for spec in specs}) > 1
-    results = []
+    there = [is_done(spec, runs) and not fresh for spec in specs]
     with Progress(*columns, console=screen) as progress:
+        bars = []
         for spec in specs:
             label = spec.named.label(*(one.named for one in specs))
-            bar = progress.add_task(f"{label} seed {spec.seed}" if several_seeds else label, total=spec.rounds, note="")
+            label += f" seed {spec.seed}" if several_seeds else ""
+            bars.append(progress.add_task(label, total=spec.rounds, note="", start=False))
 
-            def show(row: Row, bar: Any = bar) -> None:
-                loss = row["cohort_loss"] if np.isnan(row["train_loss"]) else row["train_loss"]
-                progress.update(bar, completed=row["round"], note=f"loss {loss:.4g}")
+        def watch(number: int, row: Row) -> None:
+            loss = row["cohort_loss"] if np.isnan(row["train_loss"]) else row["train_loss"]
+            progress.start_task(bars[number])
+            progress.update(bars[number], completed=row["round"], note=f"loss {loss:.4g}")
 
-            there = is_done(spec, runs) and not fresh
-            try:
-                result = run(spec, runs, fresh=fresh, callback=show, engine=engine)  # type: ignore[arg-type]
-            except KeyboardInterrupt:
-                progress.stop()
-                how = "the same command without --fresh" if fresh else "the same command"
-                screen.print(f"interrupted; {how} goes on where this one stopped")
-                raise typer.Exit(130) from None
+        try:
+            results = run_all(specs, runs, jobs=jobs, fresh=fresh, engine=engine, watch=watch)  # type: ignore[arg-type]
+        except KeyboardInterrupt:
+            progress.stop()
+            how = "the same command without --fresh" if fresh else "the same command"
+            screen.print(f"interrupted; {how} goes on where this one stopped")
+            raise typer.Exit(130) from None
+        for bar, result, was_there in zip(bars, results, there, strict=True):
             end = f"diverged in round {result.diverged_at}" if result.diverged_at else f"loss {_final(result)}"
-            progress.update(bar, completed=len(result.history), note=end + (" (was there)" if there else ""))
-            results.append(result)
+            progress.update(bar, completed=len(result.history), note=end + (" (was there)" if was_there else ""))
+            progress.stop_task(bar)
     return results
 
 

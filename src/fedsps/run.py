@@ -174,8 +174,9 @@ def run(
         checkpoint_seconds=checkpoint_seconds,
     )
     result = replace(result, spec=spec.json(), data=made.facts)
-    result.save(folder)
-    (folder / CHECKPOINT).unlink(missing_ok=True)
+    if len(result.history) == spec.rounds or result.diverged_at is not None:  # else the callback stopped it
+        result.save(folder)
+        (folder / CHECKPOINT).unlink(missing_ok=True)
     return result
 
 

@@ -1,0 +1,90 @@
+"""Many runs: one after another in this process, or in several processes of one thread each."""
+
+import multiprocessing
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
+from pathlib import Path
+from queue import Empty
+from typing import Any
+
+import torch
+
+from fedsps.result import Result
+from fedsps.run import run
+from fedsps.session import Engine, Row
+from fedsps.spec import Spec
+
+Watch = Callable[[int, Row], None]  # the number of the spec in the list, and the row of its last round
+
+
+def run_all(
+    specs: Sequence[Spec],
+    runs: str | Path = "runs",
+    *,
+    jobs: int = 1,
+    fresh: bool = False,
+    engine: Engine = "auto",
+    watch: Watch | None = None,
+) -> list[Result]:
+    """The results of the specs, in their order. Finished runs are read, interrupted ones go on."""
+    if jobs == 1 or len(specs) == 1:
+        return [
+            run(spec, runs, fresh=fresh, engine=engine, callback=None if watch is None else _watched(watch, number))
+            for number, spec in enumerate(specs)
+        ]
+    context = multiprocessing.get_context("spawn")  # a forked torch can hang
+    with context.Manager() as manager, _workers(jobs, context) as pool:
+        rows = manager.Queue()
+        waiting: dict[Future[None], int] = {
+            pool.submit(_work, spec, runs, fresh, engine, number, rows if watch else None): number
+            for number, spec in enumerate(specs)
+        }
+        while waiting:
+            done, _ = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)
+            _forward(rows, watch)
+            for future in done:
+                future.result()  # raises what the worker raised
+                del waiting[future]
+    return [run(spec, runs) for spec in specs]
+
+
+@contextmanager
+def _workers(jobs: int, context: Any) -> Iterator[ProcessPoolExecutor]:
+    """A pool that leaves nothing running behind an error or Ctrl-C."""
+    pool = ProcessPoolExecutor(jobs, mp_context=context)
+    try:
+        yield pool
+    except BaseException:
+        for process in list((pool._processes or {}).values()):
+            process.terminate()
+        pool.shutdown(wait=True, cancel_futures=True)
+        raise
+    pool.shutdown()
+
+
+def _work(spec: Spec, runs: str | Path, fresh: bool, engine: Engine, number: int, rows: Any) -> None:
+    """One run in a worker; its result is on disk."""
+    torch.set_num_threads(1)
+    last = 0.0
+
+    def send(row: Row) -> None:
+        nonlocal last
+        if time.monotonic() - last > 0.2:
+            last = time.monotonic()
+            rows.put((number, row))
+
+    run(spec, runs, fresh=fresh, engine=engine, callback=None if rows is None else send)
+
+
+def _watched(watch: Watch, number: int) -> Callable[[Row], None]:
+    return lambda row: watch(number, row)
+
+
+def _forward(rows: Any, watch: Watch | None) -> None:
+    while watch is not None:
+        try:
+            watch(*rows.get_nowait())
+        except Empty:
+            return
