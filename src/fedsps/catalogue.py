@@ -19,7 +19,7 @@ from fedsps.methods.fedprox import FedProx
 from fedsps.methods.fedsps import FedDecSPS, FedSPS, FedSPSGlobal, FedSPSNormalized, Normalized
 from fedsps.methods.local_adaalter import LocalAdaAlter
 from fedsps.methods.local_amsgrad import LocalAMSGrad
-from fedsps.methods.mime import Mime, MimeLite, Mimicry
+from fedsps.methods.mime import Mime, MimeLite, Mimicry, SharedMomentum
 from fedsps.methods.scaffold import ControlVariates, Scaffold
 from fedsps.objects import import_object, source_digest
 from fedsps.output import LastIterate, MeanOfLastTwo, PolynomialAverage
@@ -59,6 +59,7 @@ PARTS: dict[str, tuple[str, Callable[..., Any]]] = {  # the place of a part in a
     "decsps": ("stepsize", DecSPS),
     "smoothness": ("stepsize", LocalSmoothness),
     "mime": ("direction", Mimicry),
+    "mimelite": ("direction", SharedMomentum),
     "scaffold": ("direction", ControlVariates),
     "average": ("server", Average),
     "normalized": ("server", Normalized),

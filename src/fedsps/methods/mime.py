@@ -32,17 +32,14 @@ class FullGradient(Exchange):
 
 
 @dataclass(frozen=True)
-class Mimicry(Direction):
-    """`(1 - b) d + b s`, the server's momentum s being fixed during the local steps.
+class SharedMomentum(Direction):
+    """MimeLite's direction, `(1 - b) grad F_i(y; batch) + b s`: the server's momentum, fixed during the local steps.
 
-    d = grad F_i(y; batch) - grad F_i(x; batch) + c      with `corrected`, c the mean full gradient at x
-    d = grad F_i(y; batch)                               without (MimeLite)
-    s <- (1 - b) c + b s                                 on the server after the round, s = 0 at the start
+    s <- (1 - b) c + b s      on the server after the round, c the mean full gradient at x, s = 0 at the start
     """
 
     momentum: float = 0.9
-    corrected: bool = True
-    receives: ClassVar[tuple[str, ...]] = ("full_gradient", "server_momentum")
+    receives: ClassVar[tuple[str, ...]] = ("server_momentum",)
 
     def __post_init__(self) -> None:
         fraction("momentum", self.momentum)
@@ -56,17 +53,32 @@ class Mimicry(Direction):
         return (FullGradient(),)
 
     def __call__(self, state: Tensors, seen: Seen) -> tuple[Tensor, Tensors]:
-        """The local step that mimics one of the server."""
-        d = seen.gradient
-        if self.corrected:
-            _, at_start = seen.probe(seen.start)
-            d = d - at_start + seen.received["full_gradient"]
-        return (1 - self.momentum) * d + self.momentum * seen.received["server_momentum"], state
+        """The local gradient under the server's momentum."""
+        return self.pulled(seen.gradient, seen), state
+
+    def pulled(self, d: Tensor, seen: Seen) -> Tensor:
+        """`(1 - b) d + b s`."""
+        return (1 - self.momentum) * d + self.momentum * seen.received["server_momentum"]
 
     def absorb(self, state: Tensors, mean: Tensors, participation: float) -> Tensors:
         """The momentum of the full gradients."""
         b = self.momentum
         return state | {"server_momentum": (1 - b) * state["full_gradient"] + b * state["server_momentum"]}
+
+
+@dataclass(frozen=True)
+class Mimicry(SharedMomentum):
+    """MIME's direction, `(1 - b) d + b s` with the variance correction `d = grad F_i(y) - grad F_i(x) + c`.
+
+    Both gradients are of the current batch; x is the server's point, c the mean full gradient there.
+    """
+
+    receives: ClassVar[tuple[str, ...]] = ("full_gradient", "server_momentum")
+
+    def __call__(self, state: Tensors, seen: Seen) -> tuple[Tensor, Tensors]:
+        """The local step that mimics one of the server."""
+        _, at_start = seen.probe(seen.start)
+        return self.pulled(seen.gradient - at_start + seen.received["full_gradient"], seen), state
 
 
 class Mime(Algorithm):
@@ -88,4 +100,4 @@ class MimeLite(Algorithm):
     """
 
     def __init__(self, *, client_stepsize: float = 0.1, momentum: float = 0.9) -> None:
-        super().__init__(stepsize=Constant(client_stepsize), direction=Mimicry(momentum, corrected=False))
+        super().__init__(stepsize=Constant(client_stepsize), direction=SharedMomentum(momentum))
