@@ -30,7 +30,7 @@ LAYERS = [  # each imports only from the layers above it, or from its own
     {"session", "compare"},
     {"training", "plot"},
     {"run"},
-    {"many"},
+    {"many", "tune"},
     {"options"},
     {"cli"},
     {"__main__"},

@@ -5,18 +5,20 @@ import json
 import sys
 import warnings
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import numpy as np
 import torch
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from fedsps import data as data_files
 from fedsps import plot
+from fedsps import tune as tuning
 from fedsps.catalogue import CATALOGUE, defaults, find, parse
+from fedsps.checks import choice
 from fedsps.compare import COLUMNS, Comparison, comparison
 from fedsps.data.federated import Federation
 from fedsps.errors import ConfigurationError, FedspsError
@@ -163,6 +165,59 @@ def compare_command(
         paper.print(f"figure: {figure}", highlight=False)
 
 
+@app.command(name="tune")
+@with_settings
+def tune_command(
+    settings: dict[str, Any],
+    algorithm: Annotated[
+        str,
+        typer.Argument(
+            help="Name, with the values to search after a colon: [bold]fedavg:client_stepsize=0.01/0.1/1[/], or "
+            "a range for tpe, [bold]fedavg:client_stepsize=1e-4..1[/]. A bare name takes the paper's grid."
+        ),
+    ],
+    sampler: Annotated[str, typer.Option(help="grid (every point) or tpe (Bayesian).")] = "grid",
+    trials: Annotated[int, typer.Option(help="Trials of the Bayesian search.", min=1)] = 50,
+    halve_from: Annotated[
+        int,
+        typer.Option(help="Drop all but the best quarter at this round, four times it, ...; 0: never.", min=0),
+    ] = 0,
+    storage: Annotated[
+        str | None, typer.Option(help="Optuna storage URL, shared by several machines. Default: RUNS/tune.db.")
+    ] = None,
+    jobs: Annotated[int, typer.Option(help="Trials at the same time, in processes of one thread each.", min=1)] = 1,
+    runs: Runs = Path("runs"),
+    as_json: AsJson = False,
+) -> None:
+    """Search an algorithm's parameters: lowest mean train loss over the last tenth of the rounds.
+
+    The seed is 1000 unless --seed says otherwise, so that tuning does not see the runs that are reported.
+    """
+    choice("sampler", sampler, get_args(tuning.Sampler))
+    named, space = tuning.parse(algorithm)
+    settings["seed"] = settings["seed"] or tuning.TUNING_SEED
+    spec = Spec.of(named, **settings)
+    search = tuning.Search(spec, space, sampler, trials, halve_from)  # type: ignore[arg-type]
+    with Progress(*_columns(), console=screen) as progress:
+        bar = progress.add_task(f"tuning {named.name}", total=search.size, note="")
+        outcome = tuning.tune(
+            search, runs, storage=storage, jobs=jobs, progress=lambda done, size: progress.update(bar, completed=done)
+        )
+    if as_json:
+        rows = _finite(outcome.table.to_dict("records"))
+        _print_json({"best": outcome.best.parameters, "diverged": outcome.diverged, "trials": rows})
+        return
+    table = Table(title=_title(spec), title_justify="left", box=None, padding=(0, 1, 0, 0))
+    for heading in (*space, "score", "", "run"):
+        table.add_column(heading, justify="left" if heading in ("", "run") else "right")
+    for row in outcome.table.head(10).to_dict("records"):
+        fate = "diverged" if row["diverged"] else "dropped" if row["dropped"] else ""
+        table.add_row(*(f"{row[name]:g}" for name in space), _number(row["score"]), fate, str(row["digest"]))
+    paper.print(table)
+    paper.print(f"{len(outcome.table)} trials, {outcome.diverged} diverged; the best 10 are shown", highlight=False)
+    paper.print(f"best: {outcome.best.label()}", highlight=False)
+
+
 @app.command(name="evaluate")
 def evaluate_command(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")],
@@ -257,16 +312,9 @@ def data_verify(names: DataSets = None) -> None:
 
 def _run_all(specs: list[Spec], runs: Path, fresh: bool, engine: str, jobs: int = 1) -> list[Result]:
     """Run the specs with a live bar for each."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[note]}"),
-        TimeElapsedColumn(),
-    )
     several_seeds = len({spec.seed for spec in specs}) > 1
     there = [is_done(spec, runs) and not fresh for spec in specs]
-    with Progress(*columns, console=screen) as progress:
+    with Progress(*_columns(), console=screen) as progress:
         bars = []
         for spec in specs:
             label = spec.named.label(*(one.named for one in specs))
@@ -290,6 +338,16 @@ def _run_all(specs: list[Spec], runs: Path, fresh: bool, engine: str, jobs: int 
             progress.update(bar, completed=len(result.history), note=end + (" (was there)" if was_there else ""))
             progress.stop_task(bar)
     return results
+
+
+def _columns() -> tuple[ProgressColumn, ...]:
+    return (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeElapsedColumn(),
+    )
 
 
 def _final(result: Result) -> str:

@@ -20,7 +20,7 @@ def collect(setting: Setting, state: State, exchange: Exchange, audience: Rows) 
     gradients = 0
     for client, batch in zip(audience, setting.batch_sizes(audience, exchange), strict=True):
         work = batches(setting, exchange, state.round, np.array([client]), int(batch), state.buffers).alone()
-        own = {name: value[client] for name, value in clients.items()}
+        own = {name: value[client].clone() for name, value in clients.items()}  # a view would change with the state
         with streams.torch_seed(setting.seed, exchange.action, state.round, int(client)):
             message, own, trace = exchange.work(own, state.x, received, work)
         for name, value in own.items():
