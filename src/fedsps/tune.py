@@ -193,8 +193,6 @@ def tune(
                 worker.terminate() if worker.is_alive() else worker.join()
         if any(worker.exitcode for worker in workers):
             raise ConfigurationError("a trial failed, see above; the same command goes on once the cause is mended")
-                "a trial failed; its error is above, and the same command goes on once it is mended"
-            )
     return outcome(search, url)
 
 
