@@ -16,6 +16,7 @@ from fedsps.run import run
 from fedsps.session import Engine, Row
 from fedsps.spec import Spec
 
+Submit = Callable[..., Future[Any]]
 Watch = Callable[[int, Row], None]  # the number of the spec in the list, and the row of its last round
 
 
@@ -34,11 +35,10 @@ def run_all(
             run(spec, runs, fresh=fresh, engine=engine, callback=None if watch is None else _watched(watch, number))
             for number, spec in enumerate(specs)
         ]
-    context = multiprocessing.get_context("spawn")  # a forked torch can hang
-    with context.Manager() as manager, _workers(jobs, context) as pool:
+    with multiprocessing.get_context("spawn").Manager() as manager, workers(jobs) as submit:
         rows = manager.Queue()
-        waiting: dict[Future[None], int] = {
-            pool.submit(_work, spec, runs, fresh, engine, number, rows if watch else None): number
+        waiting: dict[Future[Any], int] = {
+            submit(_work, spec, runs, fresh, engine, number, rows if watch else None): number
             for number, spec in enumerate(specs)
         }
         while waiting:
@@ -51,11 +51,18 @@ def run_all(
 
 
 @contextmanager
-def _workers(jobs: int, context: Any) -> Iterator[ProcessPoolExecutor]:
-    """A pool that leaves nothing running behind an error or Ctrl-C."""
-    pool = ProcessPoolExecutor(jobs, mp_context=context)
+def workers(jobs: int) -> Iterator[Submit]:
+    """A way to run functions in `jobs` processes of one torch thread each, or in this one if `jobs` is 1.
+
+    Behind an error or Ctrl-C nothing is left running.
+    """
+    if jobs == 1:
+        yield _run_here
+        return
+    # spawned, since a forked torch can hang
+    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), torch.set_num_threads, (1,))
     try:
-        yield pool
+        yield pool.submit
     except BaseException:
         for process in list((pool._processes or {}).values()):
             process.terminate()
@@ -64,9 +71,14 @@ def _workers(jobs: int, context: Any) -> Iterator[ProcessPoolExecutor]:
     pool.shutdown()
 
 
+def _run_here(function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+    future: Future[Any] = Future()
+    future.set_result(function(*arguments))
+    return future
+
+
 def _work(spec: Spec, runs: str | Path, fresh: bool, engine: Engine, number: int, rows: Any) -> None:
     """One run in a worker; its result is on disk."""
-    torch.set_num_threads(1)
     last = 0.0
 
     def send(row: Row) -> None:

@@ -8,11 +8,11 @@ search goes on where it stopped.
 import hashlib
 import itertools
 import json
-import multiprocessing
+import os
+import platform
 import re
-import time
-import warnings
 from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
@@ -20,18 +20,18 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-import torch
 
 from fedsps import catalogue
 from fedsps.catalogue import Named
 from fedsps.errors import ConfigurationError
+from fedsps.many import workers
 from fedsps.result import Result
 from fedsps.run import run
 from fedsps.session import Row
 from fedsps.spec import Spec
 
 TUNING_SEED = 1000
-HEARTBEAT = 10  # seconds
+OWNER = f"{platform.node()}:{os.getpid()}"  # who runs a trial
 Sampler = Literal["grid", "tpe"]
 Progress = Callable[[int, int], None]  # trials finished, trials in all
 PAPER_GRID = {
@@ -132,9 +132,10 @@ def parse(text: str) -> tuple[Named, Space]:
 
     def take(found: re.Match[str]) -> str:
         try:
-            ranges[found["key"]] = Range(float(found["low"]), float(found["high"]))
+            low, high = float(found["low"]), float(found["high"])
         except ValueError as error:
             raise ConfigurationError(f"{found[0]!r} is not a range of numbers, like 0.001..1") from error
+        ranges[found["key"]] = Range(low, high)
         return f"{found['key']}={found['low']}"
 
     variants = catalogue.parse(re.sub(r"(?P<key>\w+)=(?P<low>[^,/]+?)\.\.(?P<high>[^,/]+)", take, text))
@@ -168,32 +169,108 @@ def tune(
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> Outcome:
-    """Search, in `jobs` processes of one thread each. What the storage already has is not run again."""
+    """Search, with `jobs` runs at the same time in processes of one thread each. What is there is not run again.
+
+    This process alone asks the storage for trials (two that share an SQLite file could be given the same one); the
+    workers only run them. Several machines share a search through a real database, one such process on each.
+    """
+    from optuna.trial import TrialState
+
     Path(runs).mkdir(parents=True, exist_ok=True)
     url = storage or f"sqlite:///{Path(runs).resolve() / 'tune.db'}"
     study = _study(search, url)
+    _queue(search, study)
+    with workers(jobs) as submit:
+        running: dict[Future[float | None], Any] = {}
+        try:
+            while True:
+                while len(running) < jobs and (trial := _next(search, study)) is not None:
+                    point = _point(search, trial)
+                    trial.set_user_attr("owner", OWNER)
+                    trial.set_user_attr("digest", search.at(point).digest)
+                    running[submit(_run_trial, search, str(runs), url, trial._trial_id, point)] = trial
+                if not running:
+                    break
+                done, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    found, trial = future.result(), running.pop(future)
+                    trial.set_user_attr("diverged", found == np.inf)
+                    study.tell(trial, found, state=None if found is not None else TrialState.PRUNED)
+                if progress is not None:
+                    progress(len(outcome(search, url).table), search.size)
+        except BaseException:
+            for trial in running.values():
+                study.tell(trial, state=TrialState.FAIL)
+            raise
+    return outcome(search, url)
+
+
+def _queue(search: Search, study: Any) -> None:
+    """Put every point of a grid in line that is neither done nor in line nor being run by a process that lives."""
+    from optuna.trial import TrialState
+
+    taken = []
+    for trial in study.get_trials(deepcopy=False):
+        if trial.state == TrialState.RUNNING and not _is_alive(trial.user_attrs.get("owner", "")):
+            study.tell(trial.number, state=TrialState.FAIL)
+        elif trial.state != TrialState.FAIL:
+            taken.append(trial.system_attrs.get("fixed_params", trial.params))
     if search.sampler == "grid":
         names = list(search.space)
         for values in itertools.product(*search.space.values()):  # type: ignore[arg-type]
-            study.enqueue_trial(dict(zip(names, values, strict=True)), skip_if_exists=True)
-    if jobs == 1:
-        _work(search, str(runs), url, progress)
-    else:
-        context = multiprocessing.get_context("spawn")
-        workers = [context.Process(target=_work, args=(search, str(runs), url, None)) for _ in range(jobs)]
-        for worker in workers:
-            worker.start()
-        try:
-            while any(worker.is_alive() for worker in workers):
-                time.sleep(0.5)
-                if progress is not None:
-                    progress(_finished(study), search.size)
-        finally:
-            for worker in workers:
-                worker.terminate() if worker.is_alive() else worker.join()
-        if any(worker.exitcode for worker in workers):
-            raise ConfigurationError("a trial failed, see above; the same command goes on once the cause is mended")
-    return outcome(search, url)
+            point = dict(zip(names, values, strict=True))
+            if point not in taken:
+                study.enqueue_trial(point)
+
+
+def _is_alive(owner: str) -> bool:
+    """Whether the process that runs a trial still lives; one on another machine gets the benefit of the doubt."""
+    host, _, pid = owner.rpartition(":")
+    if host != platform.node():
+        return bool(host)
+    try:
+        os.kill(int(pid), 0)
+    except OSError:
+        return False
+    return int(pid) != os.getpid()
+
+
+def _next(search: Search, study: Any) -> Any:
+    """The next trial, or None when there is none left."""
+    from optuna.trial import TrialState
+
+    states = [trial.state for trial in study.get_trials(deepcopy=False)]
+    wanted = search.sampler == "tpe" and len(states) - states.count(TrialState.FAIL) < search.trials
+    return study.ask() if wanted or TrialState.WAITING in states else None
+
+
+def _point(search: Search, trial: Any) -> dict[str, Any]:
+    return {
+        name: trial.suggest_float(name, values.low, values.high, log=True)
+        if isinstance(values, Range)
+        else trial.suggest_categorical(name, list(values))
+        for name, values in search.space.items()
+    }
+
+
+def _run_trial(search: Search, runs: str, url: str, number: int, point: dict[str, Any]) -> float | None:
+    """The score of one point; None if it was dropped early."""
+    spec = search.at(point)
+    if not search.halve_from:
+        return score(run(spec, runs))
+    import optuna
+
+    trial = optuna.trial.Trial(_study(search, url), number)
+
+    def report(row: Row) -> bool:
+        if not np.isfinite(row["train_loss"]):
+            return False
+        trial.report(row["train_loss"], row["round"])
+        return bool(trial.should_prune())
+
+    result = run(spec, runs, callback=report)
+    whole = len(result.history) == spec.rounds or result.diverged_at is not None
+    return score(result) if whole else None
 
 
 def outcome(search: Search, url: str) -> Outcome:
@@ -203,7 +280,7 @@ def outcome(search: Search, url: str) -> Outcome:
     rows = [
         dict(trial.params)
         | {
-            "score": trial.value if trial.state == TrialState.COMPLETE else trial.user_attrs.get("score", np.nan),
+            "score": trial.value if trial.value is not None else np.nan,
             "diverged": trial.user_attrs.get("diverged", False),
             "dropped": trial.state == TrialState.PRUNED,
             "digest": trial.user_attrs.get("digest"),
@@ -221,78 +298,17 @@ def _study(search: Search, url: str) -> Any:
     except ImportError as error:
         raise ConfigurationError("tuning needs optuna: pip install 'fedsps[tune]'") from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the heartbeat is marked as experimental
-        storage = optuna.storages.RDBStorage(
-            url,
-            engine_kwargs={"connect_args": {"timeout": 100}} if url.startswith("sqlite") else None,
-            heartbeat_interval=HEARTBEAT,
-            grace_period=3 * HEARTBEAT,
-            heartbeat_stale_trial_callback=optuna.storages.RetryHeartbeatStaleTrialCallback(),
-        )
-        grid = {name: list(values) for name, values in search.space.items() if not isinstance(values, Range)}
-        sampler = (
-            optuna.samplers.GridSampler(grid)
-            if search.sampler == "grid"
-            else optuna.samplers.TPESampler(seed=TUNING_SEED)
-        )
-        pruner = (
-            optuna.pruners.SuccessiveHalvingPruner(min_resource=search.halve_from, reduction_factor=4)
-            if search.halve_from
-            else optuna.pruners.NopPruner()
-        )
-        return optuna.create_study(
-            storage=storage, study_name=search.name, sampler=sampler, pruner=pruner, load_if_exists=True
-        )
-
-
-def _finished(study: Any) -> int:
-    return sum(trial.state.is_finished() for trial in study.get_trials(deepcopy=False))
-
-
-def _work(search: Search, runs: str, url: str, progress: Progress | None) -> None:
-    """Take trials until none is left; wait for those of a worker that may have died."""
-    import optuna
-    from optuna.trial import TrialState
-
-    torch.set_num_threads(1)
-    study = _study(search, url)
-    while True:
-        states = [trial.state for trial in study.get_trials(deepcopy=False)]
-        if TrialState.WAITING in states or (search.sampler == "tpe" and len(states) < search.trials):
-            study.optimize(lambda trial: _trial(search, runs, trial), n_trials=1)
-        elif TrialState.RUNNING in states:
-            time.sleep(2)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # marked as experimental
-                optuna.storages.fail_stale_trials(study)
-        else:
-            return
-        if progress is not None:
-            progress(_finished(study), search.size)
-
-
-def _trial(search: Search, runs: str, trial: Any) -> float:
-    import optuna
-
-    point = {
-        name: trial.suggest_float(name, values.low, values.high, log=True)
-        if isinstance(values, Range)
-        else trial.suggest_categorical(name, list(values))
-        for name, values in search.space.items()
-    }
-    spec = search.at(point)
-    trial.set_user_attr("digest", spec.digest)
-
-    def report(row: Row) -> bool:
-        if not search.halve_from or not np.isfinite(row["train_loss"]):
-            return False
-        trial.report(row["train_loss"], row["round"])
-        trial.set_user_attr("score", row["train_loss"])
-        return bool(trial.should_prune())
-
-    result = run(spec, runs, callback=report)
-    if len(result.history) < spec.rounds and result.diverged_at is None:
-        raise optuna.TrialPruned
-    trial.set_user_attr("diverged", result.diverged_at is not None)
-    return score(result)
+    waits = {"connect_args": {"timeout": 100}} if url.startswith("sqlite") else None
+    storage = optuna.storages.RDBStorage(url, engine_kwargs=waits)
+    grid = {name: list(values) for name, values in search.space.items() if not isinstance(values, Range)}
+    sampler = (
+        optuna.samplers.GridSampler(grid) if search.sampler == "grid" else optuna.samplers.TPESampler(seed=TUNING_SEED)
+    )
+    pruner = (
+        optuna.pruners.SuccessiveHalvingPruner(min_resource=search.halve_from, reduction_factor=4)
+        if search.halve_from
+        else optuna.pruners.NopPruner()
+    )
+    return optuna.create_study(
+        storage=storage, study_name=search.name, sampler=sampler, pruner=pruner, load_if_exists=True
+    )

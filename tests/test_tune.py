@@ -1,0 +1,116 @@
+"""The search: its space, its score, its winner, and that nothing is run twice."""
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fedsps
+from fedsps import tune as tuning
+from fedsps.catalogue import named
+from fedsps.result import Result
+from fedsps.run import run
+from fedsps.spec import Spec
+from fedsps.tune import PAPER_GRID, TUNING_SEED, Outcome, Range, Search, parse, score, tune
+
+SETTINGS = {"rounds": 10, "evaluate_every": 1, "seed": TUNING_SEED}
+
+
+def test_spaces_from_words():
+    chosen, space = parse("fedavg:client_stepsize=0.01/0.1/1")
+    assert (chosen.name, space) == ("fedavg", {"client_stepsize": (0.01, 0.1, 1)})
+    _, space = parse("fedams:client_stepsize=0.1/1,eps=1e-3..1")
+    assert space == {"eps": Range(1e-3, 1.0), "client_stepsize": (0.1, 1)}
+    assert parse("fedams")[1] == PAPER_GRID
+    assert parse("fedavg")[1] == {key: PAPER_GRID[key] for key in ("client_stepsize", "server_stepsize")}
+    assert parse("mime")[1] == {"client_stepsize": PAPER_GRID["client_stepsize"]}
+    assert Search(Spec.of(named("fedams")), parse("fedams")[1]).size == 5 * 4 * 6
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: parse("fedavg:client_stepsize=1..x"), "not a range of numbers"),
+        (lambda: parse("fedavg:client_stepsize=1..0.1"), "from a number above 0 to a larger one; got 1.0..0.1"),
+        (lambda: Search(Spec.of(named("fedsps")), {}), "nothing to search: give fedsps several values"),
+        (
+            lambda: Search(Spec.of(named("fedavg")), {"client_stepsize": Range(0.1, 1)}),
+            "ranges, a..b, are for --sampler tpe",
+        ),
+    ],
+)
+def test_wrong_searches_are_refused(make, message):
+    with pytest.raises(fedsps.ConfigurationError, match=message):
+        make()
+
+
+def result(losses, diverged_at=None):
+    table = pd.DataFrame({"round": np.arange(1, len(losses) + 1), "train_loss": losses})
+    return Result(None, table, {}, diverged_at)
+
+
+def test_score_is_the_mean_loss_of_the_last_tenth():
+    assert score(result([9.0] * 18 + [2.0, 4.0])) == 3.0
+    assert score(result([9.0] * 18 + [2.0, np.nan])) == 2.0, "of the rounds that were evaluated"
+    assert score(result([1.0, np.inf], diverged_at=2)) == np.inf
+    with pytest.raises(fedsps.ConfigurationError, match="evaluate_every"):
+        score(result([9.0] * 18 + [np.nan, np.nan]))
+
+
+def test_best_and_worst_leave_out_the_diverged_and_the_dropped():
+    search = Search(Spec.of(named("fedavg")), {"client_stepsize": (0.01, 0.1, 1.0, 10.0)})
+    table = pd.DataFrame(
+        {"client_stepsize": [0.01, 0.1, 1.0, 10.0], "score": [0.2, 0.5, 0.9, np.inf], "diverged": [False] * 3 + [True], "dropped": [True] + [False] * 3}
+    )  # fmt: skip
+    found = Outcome(search, table)
+    assert found.best.parameters["client_stepsize"] == 0.1
+    assert found.worst.parameters["client_stepsize"] == 1.0
+    assert found.diverged == 1
+    with pytest.raises(fedsps.ConfigurationError, match="all 1 trials of fedavg diverged"):
+        _ = Outcome(search, table.iloc[3:]).best
+
+
+def test_grid_finds_what_trying_all_finds_and_resumes(tmp_path, monkeypatch):
+    space = {"client_stepsize": (0.01, 1.0), "server_stepsize": (0.1, 1.0)}
+    search = Search(Spec.of(named("fedavg"), **SETTINGS), space)
+    by_hand = {
+        point: score(run(search.at(dict(zip(space, point, strict=True))), tmp_path / "hand"))
+        for point in itertools.product(*space.values())
+    }
+    seen = []
+    found = tune(search, tmp_path / "runs", progress=lambda done, size: seen.append((done, size)))
+    assert seen[-1] == (4, 4)
+    assert len(found.table) == 4
+    for row in found.table.to_dict("records"):
+        assert row["score"] == by_hand[row["client_stepsize"], row["server_stepsize"]]
+    best = min(by_hand, key=by_hand.get)
+    assert (found.best.parameters["client_stepsize"], found.best.parameters["server_stepsize"]) == best
+
+    monkeypatch.setattr(tuning, "run", lambda *_, **__: pytest.fail("nothing is run twice"))
+    assert tune(search, tmp_path / "runs").table.equals(found.table)
+
+
+def test_divergence_is_counted(tmp_path):
+    search = Search(Spec.of(named("fedavg"), **SETTINGS), {"client_stepsize": (0.1, 1e38)})
+    found = tune(search, tmp_path)
+    assert found.diverged == 1
+    assert found.best.parameters["client_stepsize"] == found.worst.parameters["client_stepsize"] == 0.1
+
+
+def test_bayesian_search_and_halving(tmp_path):
+    spec = Spec.of(named("fedavg"), **SETTINGS)
+    search = Search(spec, {"client_stepsize": Range(1e-3, 1.0)}, "tpe", trials=8, halve_from=2)
+    found = tune(search, tmp_path)
+    assert len(found.table) == 8
+    assert found.table["client_stepsize"].between(1e-3, 1.0).all()
+    assert found.table["dropped"].any(), "some trials are dropped early"
+    assert not found.table["dropped"].all()
+    assert not found.table.loc[
+        found.table["score"] == score(run(search.at(found.best.parameters), tmp_path)), "dropped"
+    ].any()
+
+
+def test_two_processes(tmp_path):
+    search = Search(Spec.of(named("fedavg"), **SETTINGS), {"client_stepsize": (0.01, 0.1, 1.0)})
+    assert tune(search, tmp_path / "two", jobs=2).best == tune(search, tmp_path / "one").best
