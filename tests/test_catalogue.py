@@ -17,6 +17,11 @@ from fedsps.server import Average
 from fedsps.stepsize import SPS, Constant
 
 
+class Twin(Constant):
+    def server_init(self, x):
+        return {"vhat": x}
+
+
 def test_every_algorithm_is_exported_by_its_class_name():
     for kind in CATALOGUE.values():
         assert getattr(fedsps, kind.__name__) is kind
@@ -97,6 +102,14 @@ def test_every_part_goes_into_a_composition_or_says_why_not(word):
             "clients' stepsize 0.2; got stepsize=0.1",
         ),
         (
+            lambda: parse("local-amsgrad+amsgrad"),
+            "Local-AMSGrad's last local step is its server's",
+        ),
+        (
+            lambda: Algorithm(stepsize=Twin(), server=AMSGrad()),
+            "two parts keep a state of the name 'vhat'",
+        ),
+        (
             lambda: parse("fedexp+topk"),
             "compression is for algorithms that send delta alone; this one also sends delta_norm_sq",
         ),
@@ -129,3 +142,7 @@ def test_labels_show_what_differs():
         "fedavg client_stepsize=1",
         "fedsps",
     ]
+
+
+def test_one_value_is_one_run():
+    assert parse("fedsps:cap=1") == parse("fedsps:cap=1.0") == parse("fedsps")

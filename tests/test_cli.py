@@ -136,7 +136,7 @@ def test_own_model_and_own_algorithm(fed, tmp_path):
         "compare", "--model", "mine.py:net", *QUICK, "--json", "mine.py:Half", "mine.py:Half:size=0.2", "fedsps"
     )
     assert code == 0
-    assert [row["algorithm"] for row in json.loads(out)["rows"]] == ["Half size=1.0", "Half size=0.2", "fedsps"]
+    assert [row["algorithm"] for row in json.loads(out)["rows"]] == ["Half size=1", "Half size=0.2", "fedsps"]
     assert [row["stepsize_mean"] for row in json.loads(out)["rows"][:2]] == pytest.approx([0.5, 0.1])
     folder = json.loads(out)["runs"]["fedsps"][0]
     assert fed("evaluate", folder)[0] == 0

@@ -122,7 +122,9 @@ def test_a_batch_that_does_not_fit_into_memory_is_taken_in_pieces():
     for algorithm in (fedsps.FedSPS(), fedsps.Mime()):
         settings = {"algorithm": algorithm, "rounds": 3, "local_steps": 2, "batch_size": None}
         results = [
-            fedsps.train(nn.Linear(4, 3).double().requires_grad_(), clients, memory_limit=limit, engine=engine, **settings)
+            fedsps.train(
+                nn.Linear(4, 3).double().requires_grad_(), clients, memory_limit=limit, engine=engine, **settings
+            )
             for limit, engine in ((2**31, "stacked"), (1000, "stacked"), (1000, "loop"))
             if torch.manual_seed(0)
         ]

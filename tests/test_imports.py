@@ -32,6 +32,7 @@ LAYERS = [  # each imports only from the layers above it, or from its own
     {"run"},
     {"many"},
     {"tune"},
+    {name for name in FILES if name.startswith("paper")},
     {"options"},
     {"cli"},
     {"__main__"},

@@ -8,7 +8,7 @@ import pytest
 import fedsps
 from fedsps.catalogue import named, parse
 from fedsps.many import run_all
-from fedsps.run import is_done, run, task
+from fedsps.run import flip, is_done, run, task
 from fedsps.spec import Spec
 
 
@@ -41,18 +41,33 @@ def test_unknown_settings_are_refused():
 def test_the_task_is_a_function_of_the_spec():
     spec = Spec.of(named("fedsps"), clients=7, partition="dirichlet", alpha=0.3, seed=2, dtype="float64")
     one, two = task(spec), task(spec)
-    assert [len(targets) for _, targets in one.clients] == [len(targets) for _, targets in two.clients]
-    assert all((a[0] == b[0]).all() for a, b in zip(one.clients, two.clients, strict=True))
-    assert one.facts["clients"] == 7
-    assert one.model.weight.dtype == one.clients[0][0].dtype
-    assert sum(len(targets) for _, targets in one.clients) == one.facts["train_samples"] == 1438
-    assert len(one.test[0]) == 359
+    assert one.clients.digest == two.clients.digest
+    other = Spec.of(named("fedsps"), clients=7, partition="dirichlet", alpha=0.3, seed=3, dtype="float64")
+    assert task(other).clients.digest != one.clients.digest
+    assert one.facts["clients"] == one.clients.clients == 7
+    assert one.model.weight.dtype == one.clients.inputs.dtype
+    assert one.clients.sizes.sum() == one.facts["train_samples"] == 1438
+    assert len(one.test.inputs) == 359
 
 
 def test_the_dropped_surplus_is_counted():
     facts = task(Spec.of(named("fedsps"), clients=10, partition="two-class")).facts
     assert facts["train_samples"] + facts["dropped_samples"] == 1438
     assert facts["dropped_samples"] > 0
+
+
+def test_flipped_labels():
+    plain, noisy = (task(Spec.of(named("fedsps"), flipped=share)) for share in (0.0, 0.4))
+    changed = [
+        float((a[1] != b[1]).double().mean()) for a, b in zip(plain.clients.pairs(), noisy.clients.pairs(), strict=True)
+    ]
+    assert (plain.clients.inputs == noisy.clients.inputs).all(), "the split is the same"
+    assert abs(np.mean(changed) - 0.4) < 0.03
+    assert min(changed) > 0.2
+    assert (plain.test.targets == noisy.test.targets).all(), "the test labels stay"
+    assert flip(np.array([0, 1, 2]), 3, 0.9, 0).tolist() != [0, 1, 2]
+    with pytest.raises(fedsps.ConfigurationError, match="flipped must be at least 0 and below 1; got 1"):
+        Spec.of(named("fedsps"), flipped=1.0)
 
 
 def test_models_start_from_the_seed(tmp_path, monkeypatch):

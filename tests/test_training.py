@@ -177,9 +177,13 @@ def test_batch_norm_statistics_survive_a_resume(tmp_path):
         assert torch.equal(value, again.model.state_dict()[name])
 
 
+def double_loss(outputs, targets):
+    return 2 * F.cross_entropy(outputs, targets)
+
+
 def test_a_checkpoint_of_another_run_is_refused(unequal_clients, tmp_path):
     fedsps.train(model(), unequal_clients, rounds=1, checkpoint=tmp_path)
-    for change in ({"seed": 1}, {"algorithm": fedsps.FedSPS(cap=2.0)}, {"batch_size": 3}):
+    for change in ({"seed": 1}, {"algorithm": fedsps.FedSPS(cap=2.0)}, {"batch_size": 3}, {"loss": double_loss}):
         with pytest.raises(fedsps.DataError, match="belongs to another run"):
             fedsps.train(model(), unequal_clients, rounds=2, checkpoint=tmp_path, **change)
     with pytest.raises(fedsps.DataError, match="belongs to another run"):

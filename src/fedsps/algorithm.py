@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from fedsps.checks import positive
@@ -39,7 +40,12 @@ class Algorithm:
     def __post_init__(self) -> None:
         if self.proximal != 0:
             positive("mu", self.proximal)
-        self.direction.check_stepsize(self.stepsize)
+        self.direction.check_with(self.stepsize, self.server)
+        for init in ("client_init", "server_init"):
+            names = [name for part in self.parts for name in getattr(part, init)(torch.zeros(1))]
+            if len(set(names)) < len(names):
+                twice = next(name for name in names if names.count(name) > 1)
+                raise ConfigurationError(f"two parts keep a state of the name {twice!r}: they do not go together")
         if self.compression is not None and not self.sends_delta_only:
             sent = ", ".join(name for part in self.parts for name in part.sends)
             raise ConfigurationError(f"compression is for algorithms that send delta alone; this one also sends {sent}")

@@ -101,7 +101,7 @@ class Named:
         usual = defaults(self.name)
         alike = [other.parameters for other in others if other.name == self.name]
         shown = [
-            f"{key}={value}"
+            f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}"
             for key, value in self.parameters.items()
             if value != usual[key] or any(value != other[key] for other in alike)
         ]
@@ -178,6 +178,10 @@ def named(name: str, **given: Any) -> Named:
     for key in given:
         if key not in known:
             raise unknown(f"parameter of {name}", key, known)
+    # 1 and 1.0 are one value and must be one run
+    given = {
+        key: float(value) if type(value) is int and type(known[key]) is float else value for key, value in given.items()
+    }
     chosen = Named(name, known | given)
     chosen.build()  # so that a wrong value is refused now, not after an hour
     return chosen

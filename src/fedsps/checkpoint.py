@@ -87,8 +87,9 @@ def fingerprint(setting: Setting) -> str:
     goal, federation = setting.objective, setting.federation
     names = ("algorithm", "local_steps", "batch_size", "cohort", "seed", "weights", "augment")
     digest = hashlib.sha256(repr([getattr(setting, name) for name in names]).encode())
-    for tensor in (goal.x, *goal.buffers.values(), federation.inputs, federation.targets):
+    digest.update(goal.description.encode())
+    digest.update(federation.digest)
+    for tensor in (goal.x, *goal.buffers.values()):
         digest.update(repr((tensor.dtype, tensor.shape)).encode())
         digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
-    digest.update(federation.sizes.tobytes())
     return digest.hexdigest()

@@ -20,7 +20,6 @@ from fedsps import tune as tuning
 from fedsps.catalogue import CATALOGUE, defaults, find, parse
 from fedsps.checks import choice
 from fedsps.compare import COLUMNS, Comparison, comparison
-from fedsps.data.federated import Federation
 from fedsps.errors import ConfigurationError, FedspsError
 from fedsps.evaluate import score
 from fedsps.logistic import objective
@@ -86,7 +85,7 @@ def start(
 
 
 @app.command(name="train")
-@with_settings
+@with_settings()
 def train_command(
     settings: dict[str, Any],
     algorithm: Annotated[str, typer.Argument(help=ALGORITHM_HELP)] = "fedsps",
@@ -111,7 +110,7 @@ def train_command(
 
 
 @app.command(name="compare")
-@with_settings
+@with_settings()
 def compare_command(
     settings: dict[str, Any],
     algorithms: Annotated[list[str] | None, typer.Argument(help=ALGORITHM_HELP, show_default=False)] = None,
@@ -166,7 +165,7 @@ def compare_command(
 
 
 @app.command(name="tune")
-@with_settings
+@with_settings(seed=tuning.TUNING_SEED)
 def tune_command(
     settings: dict[str, Any],
     algorithm: Annotated[
@@ -191,11 +190,10 @@ def tune_command(
 ) -> None:
     """Search an algorithm's parameters: lowest mean train loss over the last tenth of the rounds.
 
-    The seed is 1000 unless --seed says otherwise, so that tuning does not see the runs that are reported.
+    The seed has another default here, so that tuning does not see the runs that are reported.
     """
     choice("sampler", sampler, get_args(tuning.Sampler))
     named, space = tuning.parse(algorithm)
-    settings["seed"] = settings["seed"] or tuning.TUNING_SEED
     spec = Spec.of(named, **settings)
     search = tuning.Search(spec, space, sampler, trials, halve_from)  # type: ignore[arg-type]
     with Progress(*_columns(), console=screen) as progress:
@@ -234,7 +232,7 @@ def evaluate_command(
     spec = Spec.from_json(result.spec)
     made = task(spec)
     goal = objective(result.model, made.loss)
-    parts = {"train": Federation.of(made.clients), "test": Federation.of([made.test])}
+    parts = {"train": made.clients, "test": made.test}
     found: dict[str, float] = {}
     for name, federation in parts.items():
         loss, accuracy = score(goal, goal.x, goal.buffers, federation.to(goal.x))

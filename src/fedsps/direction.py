@@ -6,6 +6,7 @@ from torch import Tensor
 
 from fedsps.errors import ConfigurationError
 from fedsps.parts import Part, Seen
+from fedsps.server import ServerRule
 from fedsps.shapes import Tensors
 from fedsps.stepsize import Constant, StepsizeRule
 
@@ -14,15 +15,15 @@ from fedsps.stepsize import Constant, StepsizeRule
 class Direction(Part):
     """What every rule is."""
 
-    def check_stepsize(self, rule: StepsizeRule) -> None:
-        """Refuse a stepsize rule that is not defined with this direction.
+    def check_with(self, stepsize: StepsizeRule, server: ServerRule) -> None:
+        """Refuse other parts that are not defined with this direction.
 
         The paper defines the Polyak stepsize for the gradient alone: the ratio of a loss gap and the squared norm of
         a corrected direction bounds nothing. So any other direction takes a constant stepsize only.
         """
-        if not isinstance(rule, Constant):
+        if not isinstance(stepsize, Constant):
             raise ConfigurationError(
-                f"{type(rule).__name__} is not defined with the corrected direction {type(self).__name__}: "
+                f"{type(stepsize).__name__} is not defined with the corrected direction {type(self).__name__}: "
                 "use a constant stepsize with it, or the plain gradient"
             )
 
@@ -35,8 +36,8 @@ class Direction(Part):
 class Gradient(Direction):
     """Plain stochastic gradient descent: the direction is the mini-batch gradient."""
 
-    def check_stepsize(self, rule: StepsizeRule) -> None:
-        """Any rule will do."""
+    def check_with(self, stepsize: StepsizeRule, server: ServerRule) -> None:
+        """Any other parts will do."""
 
     def __call__(self, state: Tensors, seen: Seen) -> tuple[Tensor, Tensors]:
         """The gradient as it is."""

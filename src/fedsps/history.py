@@ -10,7 +10,7 @@ from fedsps.engine.round import Round
 COLUMNS = {
     "round": "1, 2, ...",
     "train_loss": "the objective f at the output: mean over all clients of f_i, under the weights of the run",
-    "cohort_loss": "mean of the mini-batch losses that the active clients saw during their local steps",
+    "cohort_loss": "mean of the mini-batch losses, penalties included, that the active clients saw at local steps",
     "test_loss": "loss of the output on the test data",
     "test_accuracy": "share of right predictions on the test data; NaN where accuracy has no meaning",
     "stepsize_mean": "mean stepsize over active clients and local steps",

@@ -100,6 +100,14 @@ class Network:
         return self._loss(outputs, targets)
 
     @property
+    def description(self) -> str:
+        """The module as it prints itself, and the loss's name, or how it prints itself."""
+        loss = self._loss
+        return (
+            f"{self._module!r} under {loss if isinstance(loss, nn.Module) else getattr(loss, '__qualname__', loss)!r}"
+        )
+
+    @property
     def is_plain_mean(self) -> bool:
         """True for cross-entropies without weights or smoothing."""
         return self._plain_mean is not None

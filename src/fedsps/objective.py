@@ -35,6 +35,11 @@ class Objective(Protocol):
         ...
 
     @property
+    def description(self) -> str:
+        """The model's and the loss's names, to tell runs apart."""
+        ...
+
+    @property
     def is_plain_mean(self) -> bool:
         """Whether `loss` is known to be the plain mean of its samples' losses."""
         ...

@@ -1,6 +1,8 @@
 """The only file that draws with matplotlib (the extra `plot`)."""
 
 import importlib.util
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,24 +11,144 @@ import pandas as pd
 
 from fedsps.errors import ConfigurationError
 
-# One colour an algorithm throughout; variants of one algorithm differ in shade. From Okabe and Ito's palette, which
-# readers with any colour vision can tell apart.
+# One colour an algorithm throughout; variants of one algorithm differ in shade and line style. The first ones are Okabe
+# and Ito's, which readers with any colour vision can tell apart.
 COLOURS = {
-    "fedavg": "#0072B2",
     "fedsps": "#D55E00",
+    "fedavg": "#0072B2",
     "feddecsps": "#009E73",
-    "fedsps-normalized": "#CC79A7",
     "fedsps-global": "#E69F00",
+    "fedsps-normalized": "#CC79A7",
+    "fedams": "#000000",
+    "fedadam": "#56B4E9",
+    "mime": "#8C6D31",
+    "mimelite": "#C49C94",
+    "scaffold": "#7570B3",
+    "fedavgm": "#08306B",
+    "fedadagrad": "#7F7F7F",
+    "fedyogi": "#9467BD",
+    "fedexp": "#17BECF",
+    "fedprox": "#66A61E",
+    "deltasgd": "#E7298A",
+    "local-amsgrad": "#1B9E77",
+    "local-adaalter": "#6A3D9A",
 }
-OTHERS = ("#56B4E9", "#000000", "#8C6D31", "#7570B3", "#666666", "#B8860B")
+OTHERS = ("#4D4D4D", "#B2182B", "#2166AC", "#762A83", "#1B7837")
 LINES = ("-", "--", "-.", ":")
 
 
-PANELS = (  # column, heading, logarithmic
-    ("train_loss", "training loss", True),
-    ("test_accuracy", "test accuracy", False),
-    ("stepsize_mean", "mean stepsize", True),
-)
+@dataclass(frozen=True)
+class Curves:
+    """One pair of axes: a column of the histories of each line, over the seeds, against rounds."""
+
+    heading: str
+    column: str
+    histories: Mapping[str, Sequence[pd.DataFrame]]  # label -> one table for each seed
+    algorithms: Mapping[str, str]  # label -> the algorithm, for the colour
+    logarithmic: bool = True
+
+
+def comparison(
+    histories: Mapping[str, Sequence[pd.DataFrame]], algorithms: Mapping[str, str], path: Path, title: str
+) -> None:
+    """Loss, test accuracy and stepsize against rounds, with one legend."""
+    panels = [
+        Curves("training loss", "train_loss", histories, algorithms),
+        Curves("test accuracy", "test_accuracy", histories, algorithms, logarithmic=False),
+        Curves("mean stepsize", "stepsize_mean", histories, algorithms),
+    ]
+    draw(panels, [path], title, shared_legend=True)
+
+
+def draw(
+    panels: Sequence[Curves], paths: Sequence[Path], title: str = "", columns: int = 4, shared_legend: bool = False
+) -> None:
+    """Axes side by side: mean over seeds, band from the least to the largest."""
+    pyplot = _pyplot()
+    columns = min(columns, len(panels))
+    rows = -(-len(panels) // columns)
+    size = (4.15 * columns, (3.4 if shared_legend else 3.2) * rows + (0.8 if shared_legend else 0.2))
+    figure, grid = pyplot.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
+    axes = list(grid.flat)
+    for axis in axes[len(panels) :]:
+        axis.remove()
+    for axis, panel in zip(axes, panels, strict=False):
+        _curves(axis, panel)
+        if not shared_legend:
+            axis.legend(fontsize=7, frameon=False)
+    if shared_legend:
+        handles, labels = axes[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), frameon=False, fontsize=9)
+    if title:
+        figure.suptitle(title, fontsize=11)
+    save(figure, paths)
+
+
+def save(figure: Any, paths: Sequence[Path]) -> None:
+    """Write a figure in every format that the paths' endings name, and forget it."""
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=150)
+    _pyplot().close(figure)
+
+
+def _curves(axis: Any, panel: Curves) -> None:
+    names = {label: panel.algorithms[label] for label in panel.histories}
+    for (label, tables), (colour, style) in zip(panel.histories.items(), styles(names), strict=True):
+        table = across_seeds(tables, panel.column)
+        axis.plot(table.index, table["mean"], color=colour, linestyle=style, linewidth=1.5, label=label)
+        if len(tables) > 1:
+            axis.fill_between(table.index, table["min"], table["max"], color=colour, alpha=0.15, linewidth=0)
+    axis.set_xlabel("round")
+    axis.set_title(panel.heading, fontsize=10)
+    axis.grid(True, which="major", alpha=0.25)
+    axis.spines[["top", "right"]].set_visible(False)
+    if panel.logarithmic:
+        logarithmic(axis)
+    elif "accuracy" in panel.column:  # the first rounds would stretch the axis
+        drawn = np.concatenate([line.get_ydata() for line in axis.get_lines()])
+        axis.set_ylim(bottom=np.nanquantile(drawn, 0.04) - 0.01)
+
+
+def logarithmic(axis: Any) -> None:
+    """A log scale with plain numbers at 1, 2 and 5, or at the powers of ten where the range is wide."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axis.set_yscale("log")
+    low, high = axis.get_ylim()
+    subs = (1.0, 2.0, 5.0) if high / max(low, 1e-300) < 1e4 else (1.0,)
+    axis.yaxis.set_major_locator(LogLocator(subs=subs, numticks=12))
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.yaxis.set_minor_formatter(NullFormatter())
+
+
+def styles(algorithms: Mapping[str, str]) -> list[tuple[Any, str]]:
+    """Colour and line style of each line (label -> algorithm); variants of one algorithm get lighter in turn."""
+    others = iter(OTHERS * (1 + len(algorithms) // len(OTHERS)))
+    colours = {name: COLOURS.get(name) or next(others) for name in dict.fromkeys(algorithms.values())}
+    order = list(algorithms.values())
+    chosen = []
+    for place, name in enumerate(order):
+        variant, variants = order[:place].count(name), order.count(name)
+        chosen.append((_shade(colours[name], variant, variants), LINES[variant % len(LINES)]))
+    return chosen
+
+
+def _shade(colour: str, variant: int, variants: int) -> tuple[float, float, float]:
+    """The first of several variants has the colour itself, the last one the lightest."""
+    import matplotlib.colors
+
+    rgb = np.array(matplotlib.colors.to_rgb(colour))
+    light = 0.0 if variants == 1 else 0.45 * variant / (variants - 1)
+    red, green, blue = (rgb + light * (1 - rgb)).tolist()
+    return red, green, blue
+
+
+def across_seeds(histories: Sequence[pd.DataFrame], column: str) -> pd.DataFrame:
+    """Mean, least and largest value of a column by round; what was not evaluated or not finite is left out."""
+    joined = pd.concat([history.set_index("round")[column].dropna() for history in histories], axis=1)
+    joined = joined.replace([np.inf, -np.inf], np.nan)
+    return pd.DataFrame({"mean": joined.mean(axis=1), "min": joined.min(axis=1), "max": joined.max(axis=1)})
 
 
 def check(path: Path) -> None:
@@ -45,72 +167,6 @@ def is_available() -> bool:
     return importlib.util.find_spec("matplotlib") is not None
 
 
-def comparison(runs: dict[str, list[pd.DataFrame]], names: dict[str, str], path: Path, title: str) -> Path:
-    """Loss, test accuracy and stepsize against rounds: mean over seeds, band from the least to the largest.
-
-    `runs` holds the histories of each line over the seeds, `names` the algorithm of each line.
-    """
-    pyplot = _pyplot()
-    figure, axes = pyplot.subplots(1, 3, figsize=(12.5, 4.2), layout="constrained")
-    for axis, (column, heading, logarithmic) in zip(axes, PANELS, strict=True):
-        for (line, histories), (colour, style) in zip(runs.items(), styles(names), strict=True):
-            table = _across_seeds(histories, column)
-            axis.plot(table.index, table["mean"], color=colour, linestyle=style, linewidth=1.6, label=line)
-            if len(histories) > 1:
-                axis.fill_between(table.index, table["min"], table["max"], color=colour, alpha=0.15, linewidth=0)
-        axis.set_xlabel("round")
-        axis.set_title(heading, fontsize=11)
-        axis.grid(True, which="major", alpha=0.25)
-        axis.spines[["top", "right"]].set_visible(False)
-        if logarithmic:
-            _logarithmic(axis)
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), frameon=False, fontsize=9)
-    figure.suptitle(title, fontsize=11)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
-    pyplot.close(figure)
-    return path
-
-
-def _logarithmic(axis: Any) -> None:
-    """A log scale with plain numbers at 1, 2 and 5."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    axis.set_yscale("log")
-    axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=12))
-    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.yaxis.set_minor_formatter(NullFormatter())
-
-
-def styles(names: dict[str, str]) -> list[tuple[Any, str]]:
-    """Colour and line style of each line (label -> algorithm); variants of one algorithm get darker in turn."""
-    others = iter(OTHERS * (1 + len(names) // len(OTHERS)))
-    colours = {name: COLOURS.get(name) or next(others) for name in dict.fromkeys(names.values())}
-    order = list(names.values())
-    chosen = []
-    for place, name in enumerate(order):
-        variant, variants = order[:place].count(name), order.count(name)
-        chosen.append((_shade(colours[name], variant, variants), LINES[variant % len(LINES)]))
-    return chosen
-
-
-def _shade(colour: str, variant: int, variants: int) -> tuple[float, float, float]:
-    """Variant 0 of several is the lightest, the last one the colour itself."""
-    import matplotlib.colors
-
-    rgb = np.array(matplotlib.colors.to_rgb(colour))
-    light = 0.0 if variants == 1 else 0.55 * (1 - variant / (variants - 1))
-    red, green, blue = (rgb + light * (1 - rgb)).tolist()
-    return red, green, blue
-
-
-def _across_seeds(histories: list[pd.DataFrame], column: str) -> pd.DataFrame:
-    joined = pd.concat([history.set_index("round")[column].dropna() for history in histories], axis=1)
-    joined = joined.replace([np.inf, -np.inf], np.nan)
-    return pd.DataFrame({"mean": joined.mean(axis=1), "min": joined.min(axis=1), "max": joined.max(axis=1)})
-
-
 def _pyplot() -> Any:
     import matplotlib
 
@@ -118,3 +174,23 @@ def _pyplot() -> Any:
     import matplotlib.pyplot
 
     return matplotlib.pyplot
+
+
+def points(
+    series: Mapping[str, tuple[Sequence[float], Any]], across: str, up: str, paths: Sequence[Path], title: str
+) -> None:
+    """Points on two log axes: for each series its places, and `[places, seeds]` values, drawn one by one."""
+    figure, axis = _pyplot().subplots(figsize=(4.15, 3.2), layout="constrained")
+    for name, (places, values) in series.items():
+        colour = COLOURS.get(name.lower(), "#4D4D4D")
+        axis.plot(places, np.median(values, axis=1), color=colour, linewidth=1.2, label=name)
+        axis.scatter(np.repeat(places, values.shape[1]), values.ravel(), color=colour, s=14, alpha=0.6)
+    axis.set_xscale("log")
+    axis.set_yscale("log")
+    axis.set_xlabel(across)
+    axis.set_ylabel(up)
+    axis.set_title(title, fontsize=10)
+    axis.grid(True, which="major", alpha=0.25)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.legend(fontsize=7, frameon=False)
+    save(figure, paths)

@@ -6,14 +6,17 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedsps import streams
 from fedsps.checkpoint import NAME as CHECKPOINT
-from fedsps.data import LabelledData, from_file, partition
+from fedsps.data import LabelledData, from_file
 from fedsps.data import load as load_data
+from fedsps.data import partition as deal
+from fedsps.data.federated import Federation
 from fedsps.errors import ConfigurationError, unknown
 from fedsps.models import LeNet, LogisticRegression, ResNet18
 from fedsps.network import Loss
@@ -23,7 +26,6 @@ from fedsps.session import Engine
 from fedsps.spec import Spec
 from fedsps.training import Callback, train
 
-Pair = tuple[Tensor, Tensor]
 MODELS = ("logistic", "lenet", "resnet18")
 LOSSES: dict[str, Loss] = {
     "cross-entropy": F.cross_entropy,
@@ -38,8 +40,8 @@ class Task:
     """A spec made real: the model, the clients' data, the test data and the loss."""
 
     model: nn.Module
-    clients: list[Pair]
-    test: Pair
+    clients: Federation
+    test: Federation
     loss: Loss
     facts: dict[str, Any]  # the sizes, for the record
 
@@ -49,35 +51,49 @@ def task(spec: Spec) -> Task:
     if spec.dtype not in DTYPES:
         raise unknown("dtype", spec.dtype, DTYPES)
     data = _data(spec.data, spec.scaling, spec.client_column, spec.target_column)
-    split = partition(
-        spec.partition or "two-class",
-        data.targets,
-        spec.clients,
-        spec.seed,
-        alpha=spec.alpha,
-        shards_per_client=spec.shards_per_client,
-        ids=data.clients,
-    )
     loss = loss_name(spec, data.classes)
-    kind = torch.int64 if loss == "cross-entropy" else DTYPES[spec.dtype]
+    model = build_model(spec, data.inputs.shape[1:], data.classes)
+    settings = ("partition", "clients", "alpha", "shards_per_client", "flipped", "seed")
+    clients, test, dropped = _split(data, loss, spec.dtype, **{name: getattr(spec, name) for name in settings})
+    facts = {
+        "clients": clients.clients,
+        "train_samples": len(clients.targets),
+        "dropped_samples": dropped,
+        "test_samples": len(test.targets),
+        "shape": list(data.inputs.shape[1:]),
+        "classes": data.classes,
+    }
+    return Task(model, clients, test, LOSSES[loss], facts)
 
-    def pair(inputs: Any, targets: Any) -> Pair:
-        return torch.from_numpy(inputs).to(DTYPES[spec.dtype]), torch.from_numpy(targets).to(kind)
 
-    return Task(
-        model=build_model(spec, data.inputs.shape[1:], data.classes),
-        clients=[pair(data.inputs[rows], data.targets[rows]) for rows in split.rows],
-        test=pair(data.test_inputs, data.test_targets),
-        loss=LOSSES[loss],
-        facts={
-            "clients": len(split.rows),
-            "train_samples": sum(map(len, split.rows)),
-            "dropped_samples": split.dropped,
-            "test_samples": len(data.test_targets),
-            "shape": list(data.inputs.shape[1:]),
-            "classes": data.classes,
-        },
-    )
+@lru_cache(maxsize=2)  # runs on one split follow one another
+def _split(
+    data: LabelledData, loss: str, dtype: str, partition: str, flipped: float, seed: int, **options: Any
+) -> tuple[Federation, Federation, int]:
+    split = deal(partition, data.targets, seed=seed, ids=data.clients, **options)
+    targets = flip(data.targets, data.classes, flipped, seed)
+    kind = torch.int64 if loss == "cross-entropy" else DTYPES[dtype]
+    rows = np.concatenate(split.rows)
+
+    def pair(inputs: Any, targets: Any) -> tuple[Tensor, Tensor]:
+        return torch.from_numpy(inputs).to(DTYPES[dtype]), torch.from_numpy(targets).to(kind)
+
+    sizes = np.array([len(one) for one in split.rows], dtype=np.int64)
+    clients = Federation(*pair(data.inputs[rows], targets[rows]), sizes)
+    return clients, Federation.of([pair(data.test_inputs, data.test_targets)]), split.dropped
+
+
+def flip(targets: Any, classes: int, share: float, seed: int) -> Any:
+    """The labels with this share of them, drawn at random, changed to another class; clients are dealt before that."""
+    if share == 0:
+        return targets
+    if classes < 2:
+        raise ConfigurationError("flipped is for data with classes: set it to 0")
+    random = streams.generator(seed, "flipped labels")
+    chosen = random.permutation(len(targets))[: round(share * len(targets))]
+    flipped = targets.copy()
+    flipped[chosen] = (targets[chosen] + random.integers(1, classes, len(chosen))) % classes
+    return flipped
 
 
 @lru_cache(maxsize=2)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import zipfile
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self
@@ -34,6 +35,7 @@ class Spec:
     clients: int = _setting(10, "Data", "Number of clients.")
     alpha: float = _setting(0.5, "Data", "Concentration of the dirichlet partition; small is more unequal.")
     shards_per_client: int = _setting(2, "Data", "Shards for each client in the shards partition.")
+    flipped: float = _setting(0.0, "Data", "Share of the training labels that are changed to another class at random.")
     augment: str = _setting("none", "Data", "crop-flip: shift and mirror images at random.")
     model: str = _setting("logistic", "Model", "logistic, lenet, resnet18, or your own: file.py:name, package:name.")
     width: int = _setting(64, "Model", "Channels of resnet18's first stage.")
@@ -60,8 +62,10 @@ class Spec:
             value = getattr(spec, name)
             if kind is int and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
                 raise ConfigurationError(f"{name} must be a whole number of at least 0; got {value!r}")
+        if not 0 <= spec.flipped < 1:
+            raise ConfigurationError(f"flipped must be at least 0 and below 1; got {spec.flipped!r}")
         if spec.partition is None:
-            spec = replace(spec, partition="natural" if spec.client_column else "two-class")
+            spec = replace(spec, partition="natural" if _has_clients(spec) else "two-class")
         found = {"algorithm": code_digest(algorithm.name)}
         if ":" in spec.model:
             found["model"] = source_digest(spec.model)
@@ -94,6 +98,14 @@ class Spec:
                 raise unknown("setting", name, known)
         tuples = {key: tuple(value) if isinstance(value, list) else value for key, value in found["parameters"].items()}
         return cls(**(found | {"parameters": tuples}))
+
+
+def _has_clients(spec: Spec) -> bool:
+    """Whether the data itself says whose sample is whose: by a column of a table, or an array `clients`."""
+    if Path(spec.data).suffix.lower() != ".npz" or not zipfile.is_zipfile(spec.data):
+        return spec.client_column is not None
+    with zipfile.ZipFile(spec.data) as archive:
+        return "clients.npy" in archive.namelist()
 
 
 def _file_digest(path: Path) -> str:

@@ -12,7 +12,7 @@ from fedsps import history
 from fedsps.algorithm import Algorithm
 from fedsps.checkpoint import Checkpoint, fingerprint
 from fedsps.checks import choice, count
-from fedsps.data.federated import Federation, Samples
+from fedsps.data.federated import Federation, Samples, held_out
 from fedsps.engine.setting import Augment, Setting, Weights
 from fedsps.errors import ConfigurationError
 from fedsps.logistic import objective
@@ -26,7 +26,7 @@ Callback = Callable[[Row], bool | None]
 
 def train(
     model: nn.Module,
-    clients: Sequence[Samples],
+    clients: Sequence[Samples] | Federation,
     *,
     algorithm: Algorithm | None = None,
     rounds: int = 100,
@@ -34,7 +34,7 @@ def train(
     batch_size: int | None = 20,
     cohort: int | None = None,
     seed: int = 0,
-    test: Samples | None = None,
+    test: Samples | Federation | None = None,
     loss: Loss = F.cross_entropy,
     weights: Weights = "uniform",
     augment: Augment = "none",
@@ -106,7 +106,7 @@ def train(
         augment=augment,
         memory_limit=memory_limit,
     )
-    session = Session(setting, engine, None if test is None else Federation.of([test]).to(goal.x))
+    session = Session(setting, engine, None if test is None else held_out(test).to(goal.x))
     spec = {
         "algorithm": repr(algorithm),
         "model": type(model).__name__,

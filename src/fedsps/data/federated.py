@@ -1,7 +1,9 @@
 """The clients' data as tensors ready for the engines."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ Samples = tuple[Any, Any] | Dataset[Any]
 """One client's data: `(inputs, targets)` as tensors or arrays, or a data set of such pairs."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Federation:
     """All clients' samples in two tensors, client after client, so that one indexing operation gathers a round."""
 
@@ -44,11 +46,30 @@ class Federation:
 
     def to(self, like: Tensor) -> "Federation":
         """On the device of `like`, floating inputs and targets in its dtype."""
-        return replace(self, inputs=_convert(self.inputs, like), targets=_convert(self.targets, like))
+        inputs, targets = _convert(self.inputs, like), _convert(self.targets, like)
+        return (
+            self if inputs is self.inputs and targets is self.targets else replace(self, inputs=inputs, targets=targets)
+        )
+
+    @cached_property
+    def digest(self) -> bytes:
+        """The sha256 of all samples and sizes."""
+        digest = hashlib.sha256(self.sizes.tobytes())
+        for tensor in (self.inputs, self.targets):
+            digest.update(repr((tensor.dtype, tensor.shape)).encode())
+            digest.update(tensor.cpu().reshape(-1).view(torch.uint8).numpy().data)
+        return digest.digest()
+
+    def pairs(self) -> list[tuple[Tensor, Tensor]]:
+        """Each client's inputs and targets, as views."""
+        sizes = self.sizes.tolist()
+        return list(zip(self.inputs.split(sizes), self.targets.split(sizes), strict=True))
 
     @classmethod
-    def of(cls, clients: Sequence[Samples]) -> "Federation":
+    def of(cls, clients: "Sequence[Samples] | Federation") -> "Federation":
         """From one `(inputs, targets)` pair or data set a client."""
+        if isinstance(clients, Federation):
+            return clients
         if isinstance(clients, tuple) and len(clients) == 2 and isinstance(clients[0], Tensor | np.ndarray):
             raise DataError("clients must be a list with one (inputs, targets) pair for each client; got a single pair")
         if len(clients) == 0:
@@ -64,6 +85,11 @@ class Federation:
                     )
         sizes = np.array([len(inputs) for inputs, _ in pairs], dtype=np.int64)
         return cls(torch.cat([inputs for inputs, _ in pairs]), torch.cat([targets for _, targets in pairs]), sizes)
+
+
+def held_out(test: "Samples | Federation") -> Federation:
+    """Test data, as a federation of one."""
+    return test if isinstance(test, Federation) else Federation.of([test])
 
 
 def samples(data: Samples, owner: str) -> tuple[Tensor, Tensor]:

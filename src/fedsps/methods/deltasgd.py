@@ -46,7 +46,7 @@ class LocalSmoothness(StepsizeRule):
             growth = (1 + self.delta * theta).sqrt() * eta
             smooth = torch.where(turned > 0, self.gamma * moved / (2 * turned), growth)
             new = torch.minimum(smooth, growth)
-            eta, theta = new, new / eta
+            eta, theta = new, torch.where(eta > 0, new / eta, 1.0)
         return eta, state | {"last_x": seen.x, "last_eta": eta, "theta": theta}
 
 

@@ -9,10 +9,11 @@ from torch import Tensor
 from fedsps.algorithm import Algorithm
 from fedsps.checks import fraction, positive
 from fedsps.direction import Direction
+from fedsps.errors import ConfigurationError
 from fedsps.parts import Seen
 from fedsps.server import ServerRule
 from fedsps.shapes import Tensors
-from fedsps.stepsize import Constant
+from fedsps.stepsize import Constant, StepsizeRule
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,18 @@ class LocalMoments(Direction):
         fraction("b1", self.b1)
         fraction("b2", self.b2)
         positive("eps", self.eps)
+
+    def check_with(self, stepsize: StepsizeRule, server: ServerRule) -> None:
+        """Only `LastStep` takes the step that is left out here."""
+        super().check_with(stepsize, server)
+        if (
+            not isinstance(server, LastStep)
+            or not isinstance(stepsize, Constant)
+            or server.stepsize != stepsize.stepsize
+        ):
+            raise ConfigurationError(
+                "Local-AMSGrad's last local step is its server's: no other server rule goes with it"
+            )
 
     def client_init(self, x: Tensor) -> Tensors:
         """Both moments."""

@@ -11,7 +11,7 @@ from fedsps.checks import positive
 from fedsps.direction import Direction
 from fedsps.errors import ConfigurationError
 from fedsps.parts import Seen
-from fedsps.server import Average
+from fedsps.server import Average, ServerRule
 from fedsps.shapes import Tensors
 from fedsps.stepsize import Constant, StepsizeRule
 
@@ -31,12 +31,12 @@ class ControlVariates(Direction):
     def __post_init__(self) -> None:
         positive("client_stepsize", self.stepsize)
 
-    def check_stepsize(self, rule: StepsizeRule) -> None:
+    def check_with(self, stepsize: StepsizeRule, server: ServerRule) -> None:
         """The variates are in units of the clients' own stepsize."""
-        super().check_stepsize(rule)
-        if isinstance(rule, Constant) and rule.stepsize != self.stepsize:
+        super().check_with(stepsize, server)
+        if isinstance(stepsize, Constant) and stepsize.stepsize != self.stepsize:
             raise ConfigurationError(
-                f"SCAFFOLD's variates need the clients' stepsize {rule.stepsize}; got stepsize={self.stepsize}"
+                f"SCAFFOLD's variates need the clients' stepsize {stepsize.stepsize}; got stepsize={self.stepsize}"
             )
 
     def client_init(self, x: Tensor) -> Tensors:

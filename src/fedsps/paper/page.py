@@ -1,0 +1,151 @@
+"""What a page of the reproduction is made of. Figures, tables and verdicts are pure functions of records."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from fedsps.result import Result
+
+Scale = Literal["smoke", "laptop", "paper"]
+Outcome = Literal["holds", "does not hold", "undecided"]
+Numbers = npt.NDArray[np.float64]
+LOSSES = ("train_loss", "cohort_loss")
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The winner of the search over the paper's grid on the panel's own setting, or its worst finite point."""
+
+    algorithm: str
+    pick: Literal["best", "worst"] = "best"
+    halve_from: int = 0  # see `tune.Search`
+
+
+@dataclass(frozen=True)
+class Line:
+    """One curve: a label, an algorithm (in the command line's notation, or tuned), and its own settings."""
+
+    label: str
+    algorithm: str | Tuned
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Curves on one setting."""
+
+    name: str
+    title: str
+    settings: Mapping[str, Any]
+    lines: Sequence[Line]
+    column: str = "train_loss"
+
+
+@dataclass(frozen=True)
+class Records:
+    """The results of a page: for each panel and label, one for each seed."""
+
+    runs: Mapping[str, Mapping[str, Sequence[Result]]]
+
+    def of(self, panel: str, label: str) -> Sequence[Result]:
+        """The runs of one line."""
+        return self.runs[panel][label]
+
+    def labels(self, panel: str) -> list[str]:
+        """The lines of a panel."""
+        return list(self.runs[panel])
+
+    def final(self, panel: str, label: str, column: str) -> Numbers:
+        """For each seed the mean of a column over the last tenth of the rounds; infinite if the run diverged."""
+        return np.array([last_tenth(run, column) for run in self.of(panel, label)])
+
+    def mean(self, panel: str, label: str, column: str) -> Numbers:
+        """For each seed the mean of a column over all rounds."""
+        return np.array([float(run.history[column].mean()) for run in self.of(panel, label)])
+
+    def best(self, panel: str, label: str, column: str) -> Numbers:
+        """For each seed the largest value of a column."""
+        return np.array([float(run.history[column].max()) for run in self.of(panel, label)])
+
+
+def last_tenth(run: Result, column: str) -> float:
+    """The mean of a column over the evaluated rounds of the last tenth."""
+    if run.diverged_at is not None:
+        return np.inf
+    table = run.history
+    return float(table.loc[table["round"] > 0.9 * table["round"].max(), column].mean())
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """For each seed, whether the statement is true of it, and the number that says so."""
+
+    true: npt.NDArray[np.bool_]
+    effect: Numbers
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement of the paper and the test it is put to, decided on before the numbers were seen.
+
+    `check` sees the records and, for statements about a training loss, which of the two losses to look at: the paper
+    does not say whether it plots the objective (`train_loss`) or what the active clients saw (`cohort_loss`).
+    """
+
+    id: str
+    statement: str
+    place: str
+    criterion: str
+    effect: str  # what the number is
+    check: Callable[[Records, str], Evidence]
+    on_loss: bool = True
+
+    def verdicts(self, records: Records) -> "list[Verdict]":
+        """One verdict, or one for each loss."""
+        columns = LOSSES if self.on_loss else ("",)
+        return [Verdict(self, column, *decide(self.check(records, column))) for column in columns]
+
+
+def decide(evidence: Evidence) -> tuple[Outcome, Numbers]:
+    """Holds if it is true of every seed, does not hold if of none, undecided if the seeds disagree or there is none."""
+    true, effect = evidence.true, evidence.effect
+    if len(true) == 0 or np.isnan(effect).any():
+        return "undecided", effect
+    if true.all():
+        return "holds", effect
+    return ("undecided" if true.any() else "does not hold"), effect
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A claim's outcome on one loss, with the effect on each seed."""
+
+    claim: Claim
+    column: str
+    outcome: Outcome
+    effect: Numbers
+
+    @property
+    def numbers(self) -> str:
+        """The effect: mean over the seeds, least and largest."""
+        if len(self.effect) == 0:
+            return "no numbers"
+        low, mean, high = self.effect.min(), self.effect.mean(), self.effect.max()
+        spread = f" ({low:.3g} to {high:.3g}, {len(self.effect)} seeds)" if len(self.effect) > 1 else " (1 seed)"
+        return f"{self.claim.effect} {mean:.3g}{spread}"
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page: its panels by scale, the figure it draws from the records, and the claims it settles."""
+
+    name: str
+    title: str
+    panels: Callable[[Scale], Sequence[Panel]]
+    draw: Callable[[Records, Sequence[Panel], Path], list[Path]]
+    claims: Sequence[Claim]
+    note: str = ""  # what we chose where the paper is silent, and what a scale reduces

@@ -1,0 +1,29 @@
+"""The common setting of the paper's experiments (its section 5), and what smaller scales make of it."""
+
+from typing import Any
+
+from fedsps.paper.page import Scale
+
+ROUNDS = {"smoke": 10, "laptop": 150, "paper": 500}
+
+
+def common(scale: Scale, **changes: Any) -> dict[str, Any]:
+    """500 rounds, 5 local steps, batch 20, 10 clients that all take part; evaluated every fifth round.
+
+    The smoke scale has 10 rounds, evaluated in each.
+    """
+    base = {
+        "model": "logistic",
+        "clients": 10,
+        "partition": "iid",
+        "rounds": ROUNDS[scale],
+        "local_steps": 5,
+        "batch_size": 20,
+        "evaluate_every": 1 if scale == "smoke" else 5,
+    }
+    return base | changes
+
+
+def with_sampling(scale: Scale, **changes: Any) -> dict[str, Any]:
+    """10 of 100 clients a round, the data split among all 100."""
+    return common(scale, **({"clients": 100, "cohort": 10} | changes))
