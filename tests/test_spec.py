@@ -56,6 +56,15 @@ def test_the_dropped_surplus_is_counted():
     assert facts["dropped_samples"] > 0
 
 
+def test_only_some_samples():
+    facts = task(Spec.of(named("fedsps"), samples=300, partition="iid")).facts
+    assert facts["train_samples"] == 300
+    assert facts["test_samples"] == 359
+    assert task(Spec.of(named("fedsps"), samples=10**6, partition="iid")).facts["train_samples"] > 1400
+    one, two = (task(Spec.of(named("fedsps"), samples=300, seed=seed)).clients.digest for seed in (0, 1))
+    assert one != two
+
+
 def test_flipped_labels():
     plain, noisy = (task(Spec.of(named("fedsps"), flipped=share)) for share in (0.0, 0.4))
     changed = [

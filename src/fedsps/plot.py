@@ -61,9 +61,17 @@ def comparison(
 
 
 def draw(
-    panels: Sequence[Curves], paths: Sequence[Path], title: str = "", columns: int = 4, shared_legend: bool = False
+    panels: Sequence[Curves],
+    paths: Sequence[Path],
+    title: str = "",
+    columns: int = 4,
+    shared_legend: bool = False,
+    bands: Mapping[str, str] | None = None,
 ) -> None:
-    """Axes side by side: mean over seeds, band from the least to the largest."""
+    """Axes side by side: mean over seeds, band from the least to the largest.
+
+    `bands` names, for some columns, another one that holds their deviation: the band is then the mean of that.
+    """
     pyplot = _pyplot()
     columns = min(columns, len(panels))
     rows = -(-len(panels) // columns)
@@ -73,7 +81,7 @@ def draw(
     for axis in axes[len(panels) :]:
         axis.remove()
     for axis, panel in zip(axes, panels, strict=False):
-        _curves(axis, panel)
+        _curves(axis, panel, (bands or {}).get(panel.column))
         if not shared_legend:
             axis.legend(fontsize=7, frameon=False)
     if shared_legend:
@@ -92,18 +100,21 @@ def save(figure: Any, paths: Sequence[Path]) -> None:
     _pyplot().close(figure)
 
 
-def _curves(axis: Any, panel: Curves) -> None:
+def _curves(axis: Any, panel: Curves, deviation: str | None) -> None:
     names = {label: panel.algorithms[label] for label in panel.histories}
     for (label, tables), (colour, style) in zip(panel.histories.items(), styles(names), strict=True):
         table = across_seeds(tables, panel.column)
         axis.plot(table.index, table["mean"], color=colour, linestyle=style, linewidth=1.5, label=label)
-        if len(tables) > 1:
-            axis.fill_between(table.index, table["min"], table["max"], color=colour, alpha=0.15, linewidth=0)
+        low, high = table["min"], table["max"]
+        if deviation is not None:
+            spread = across_seeds(tables, deviation)["mean"]
+            low, high = (table["mean"] - spread).clip(lower=0), table["mean"] + spread
+        axis.fill_between(table.index, low, high, color=colour, alpha=0.15, linewidth=0)
     axis.set_xlabel("round")
     axis.set_title(panel.heading, fontsize=10)
     axis.grid(True, which="major", alpha=0.25)
     axis.spines[["top", "right"]].set_visible(False)
-    if panel.logarithmic:
+    if panel.logarithmic and deviation is None:
         logarithmic(axis)
     elif "accuracy" in panel.column:  # the first rounds would stretch the axis
         drawn = np.concatenate([line.get_ydata() for line in axis.get_lines()])

@@ -53,7 +53,7 @@ def task(spec: Spec) -> Task:
     data = _data(spec.data, spec.scaling, spec.client_column, spec.target_column)
     loss = loss_name(spec, data.classes)
     model = build_model(spec, data.inputs.shape[1:], data.classes)
-    settings = ("partition", "clients", "alpha", "shards_per_client", "flipped", "seed")
+    settings = ("partition", "clients", "alpha", "shards_per_client", "samples", "flipped", "seed")
     clients, test, dropped = _split(data, loss, spec.dtype, **{name: getattr(spec, name) for name in settings})
     facts = {
         "clients": clients.clients,
@@ -68,8 +68,9 @@ def task(spec: Spec) -> Task:
 
 @lru_cache(maxsize=2)  # runs on one split follow one another
 def _split(
-    data: LabelledData, loss: str, dtype: str, partition: str, flipped: float, seed: int, **options: Any
+    data: LabelledData, loss: str, dtype: str, partition: str, samples: int, flipped: float, seed: int, **options: Any
 ) -> tuple[Federation, Federation, int]:
+    data = some(data, samples, seed)
     split = deal(partition, data.targets, seed=seed, ids=data.clients, **options)
     targets = flip(data.targets, data.classes, flipped, seed)
     kind = torch.int64 if loss == "cross-entropy" else DTYPES[dtype]
@@ -81,6 +82,15 @@ def _split(
     sizes = np.array([len(one) for one in split.rows], dtype=np.int64)
     clients = Federation(*pair(data.inputs[rows], targets[rows]), sizes)
     return clients, Federation.of([pair(data.test_inputs, data.test_targets)]), split.dropped
+
+
+def some(data: LabelledData, samples: int, seed: int) -> LabelledData:
+    """The data with only so many of its training samples, drawn at random; all of them for 0."""
+    if samples == 0 or samples >= len(data.targets):
+        return data
+    rows = np.sort(streams.generator(seed, "samples").permutation(len(data.targets))[:samples])
+    ids = None if data.clients is None else data.clients[rows]
+    return replace(data, inputs=data.inputs[rows], targets=data.targets[rows], clients=ids)
 
 
 def flip(targets: Any, classes: int, share: float, seed: int) -> Any:

@@ -35,6 +35,7 @@ class Spec:
     clients: int = _setting(10, "Data", "Number of clients.")
     alpha: float = _setting(0.5, "Data", "Concentration of the dirichlet partition; small is more unequal.")
     shards_per_client: int = _setting(2, "Data", "Shards for each client in the shards partition.")
+    samples: int = _setting(0, "Data", "Training samples to use, drawn at random before they are dealt; 0 for all.")
     flipped: float = _setting(0.0, "Data", "Share of the training labels that are changed to another class at random.")
     augment: str = _setting("none", "Data", "crop-flip: shift and mirror images at random.")
     model: str = _setting("logistic", "Model", "logistic, lenet, resnet18, or your own: file.py:name, package:name.")

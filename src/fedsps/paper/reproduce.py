@@ -17,7 +17,15 @@ from fedsps.result import Result
 from fedsps.session import Row
 from fedsps.spec import Spec
 
-PAGES = ("sensitivity",)
+PAGES = {  # where each page is written
+    "sensitivity": "sensitivity:PAGE",
+    "convex": "convex:PAGE",
+    "lenet": "networks:LENET",
+    "normalized": "normalized:PAGE",
+    "global": "one_stepsize:PAGE",
+    "stepsizes": "stepsizes:PAGE",
+    "libsvm": "libsvm:PAGE",
+}
 Report = Callable[[str, int, int], None]  # what is being done, how far, of how much
 
 
@@ -37,7 +45,8 @@ def find(name: str) -> Page:
     """A page by name."""
     if name not in PAGES:
         raise unknown("page", name, PAGES)
-    page: Page = import_module(f"fedsps.paper.{name}").PAGE
+    module, _, constant = PAGES[name].partition(":")
+    page: Page = getattr(import_module(f"fedsps.paper.{module}"), constant)
     return page
 
 

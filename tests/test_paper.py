@@ -1,0 +1,191 @@
+"""Pages: their plans are valid, their verdicts are pure functions of records, and each claim can come out all three ways."""
+
+import copy
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedsps.catalogue import parse
+from fedsps.errors import ConfigurationError
+from fedsps.paper import claims, sensitivity
+from fedsps.paper.document import document
+from fedsps.paper.page import Claim, Evidence, Page, Records, Tuned, decide
+from fedsps.paper.reproduce import PAGES, Outcome, find, search, table
+from fedsps.result import Result
+from fedsps.spec import Spec
+
+ROUNDS = 20
+CLAIMS = [(name, claim) for name in PAGES for claim in find(name).claims]
+
+
+def run(final=0.5, *, algorithm="fedsps", seed=0, diverged=False, **columns):
+    """A made-up run whose columns are constant, or as given."""
+    rounds = np.arange(1, ROUNDS + 1)
+    numbers = {
+        "train_loss": final, "cohort_loss": final, "test_loss": final, "test_accuracy": 1 - final, "stepsize_mean": 0.5,
+        "stepsize_std_clients": 0.05, "stepsize_one_mean": 0.5, "stepsize_one_std": 0.05, "seconds": 0.1, "exchanges": 1,
+        "gradient_evaluations": 50, "bytes_up": 8, "bytes_down": 8,
+    } | columns  # fmt: skip
+    return Result(
+        None,
+        pd.DataFrame({"round": rounds} | numbers),
+        {"algorithm": algorithm, "seed": seed},
+        ROUNDS if diverged else None,
+    )
+
+
+def records(finals: Mapping[str, Mapping[str, list[float]]]) -> Records:
+    """From panel -> label -> the final loss of each seed."""
+    return Records(
+        {
+            panel: {label: [run(one, seed=s) for s, one in enumerate(some)] for label, some in lines.items()}
+            for panel, lines in finals.items()
+        }
+    )
+
+
+def test_decide():
+    yes, no = np.array([True, True]), np.array([False, False])
+    numbers = np.array([1.0, 2.0])
+    assert decide(Evidence(yes, numbers))[0] == "holds"
+    assert decide(Evidence(no, numbers))[0] == "does not hold"
+    assert decide(Evidence(np.array([True, False]), numbers))[0] == "undecided"
+    assert decide(Evidence(np.array([], bool), np.array([])))[0] == "undecided"
+    assert decide(Evidence(yes, np.array([1.0, np.nan])))[0] == "undecided"
+
+
+@pytest.mark.parametrize(
+    ("check", "good", "bad"),
+    [
+        (claims.at_most("p", "A", 1.1, "B", "C"), {"A": 1.0, "B": 1.0, "C": 2.0}, {"A": 1.2, "B": 1.0, "C": 2.0}),
+        (claims.within("p", "A", "B", 0.75, 1.0), {"A": 0.8, "B": 1.0}, {"A": 0.5, "B": 1.0}),
+        (claims.at_least("p", "A", 2.0, "B"), {"A": 3.0, "B": 1.0}, {"A": 1.5, "B": 1.0}),
+        (claims.as_accurate("p", "A", 0.01, "B"), {"A": 0.1, "B": 0.105}, {"A": 0.3, "B": 0.1}),
+    ],
+    ids=["at most", "within", "at least", "as accurate"],
+)
+def test_each_kind_of_check_has_three_outcomes(check, good, bad):
+    def outcome(*seeds):
+        found = records({"p": {label: [seed[label] for seed in seeds] for label in good}})
+        return decide(check(found, "train_loss"))[0]
+
+    assert outcome(good, good) == "holds"
+    assert outcome(bad, bad) == "does not hold"
+    assert outcome(good, bad) == "undecided"
+
+
+def test_checks_combine():
+    both = claims.all_of(claims.at_most("p", "A", 1.0, "B"), claims.at_most("p", "A", 1.0, "C"))
+    assert both(records({"p": {"A": [1.0], "B": [2.0], "C": [3.0]}}), "train_loss").true.all()
+    assert not both(records({"p": {"A": [1.0], "B": [2.0], "C": [0.5]}}), "train_loss").true.any()
+
+
+def test_a_diverged_run_ends_at_infinity():
+    found = Records({"p": {"A": [run(0.5)], "B": [run(0.1, diverged=True)]}})
+    assert claims.at_most("p", "A", 1.0, "B")(found, "train_loss").true.all()
+    assert not claims.at_most("p", "B", 1.0, "A")(found, "train_loss").true.any()
+
+
+def test_spread_and_trend():
+    steady, falling = run(stepsize_mean=0.5), run(stepsize_mean=np.linspace(1.0, 0.1, ROUNDS))
+    found = Records({"p": {"A": [steady], "B": [falling]}})
+    assert claims.trend(found, "p", "A", "stepsize_mean") == pytest.approx([1.0])
+    assert claims.trend(found, "p", "B", "stepsize_mean")[0] < 0.15
+    small = claims.small_spread(["p"], "A", "stepsize_std_clients", "stepsize_mean", 0.25)
+    assert small(found, "").effect == pytest.approx([0.1])
+    assert small(found, "").true.all()
+    wide = Records({"p": {"A": [run(stepsize_std_clients=0.4)]}})
+    assert not small(wide, "").true.any()
+
+
+def cap_page(caps, fedavg=(3.0, 1.0)):
+    lines = {f"FedSPS cap {cap}": [value] for cap, value in zip((0.1, 1, 5, 10), caps, strict=True)}
+    return records({"cap": lines | {"FedAvg 0.01": [fedavg[0]], "FedAvg 0.1": [fedavg[1]]}})
+
+
+def by_scale(method, best):
+    """Losses with their minimum at the given scale for each number of local steps."""
+    scales = sensitivity.SCALES
+    return records(
+        {
+            f"{method} {tau}": {
+                f"{sensitivity.NAMES[method]} scale {c}": [1 + abs(np.log(c / best(tau)))] for c in scales
+            }
+            for tau in sensitivity.LOCAL_STEPS
+        }
+    )
+
+
+def test_sensitivity_claims_by_hand():
+    column = "train_loss"
+    assert sensitivity.fedavg_is_sensitive(cap_page([1, 1, 1, 1]), column).true.all()
+    assert not sensitivity.fedavg_is_sensitive(cap_page([1, 1, 1, 1], (1.1, 1.0)), column).true.any()
+    assert sensitivity.neighbourhood_grows(cap_page([1, 0.3, 0.4, 0.5]), column).true.all()
+    assert not sensitivity.neighbourhood_grows(cap_page([1, 0.5, 0.4, 0.3]), column).true.any()
+    assert not sensitivity.neighbourhood_grows(cap_page([1, 0.3, 0.4, 2.0]), column).true.any(), "it must converge"
+    assert sensitivity.less_sensitive_than_fedavg(cap_page([9, 0.3, 0.4, 0.5]), column).true.all()
+    assert not sensitivity.less_sensitive_than_fedavg(cap_page([9, 0.1, 0.4, 0.5]), column).true.any()
+    flat, square = by_scale("fedsps", lambda tau: 0.5), by_scale("fedsps", lambda tau: 0.01 * tau**2)
+    assert sensitivity.no_square_law(flat, column).true.all()
+    assert not sensitivity.no_square_law(square, column).true.any()
+    assert sensitivity.small_scale_is_better(by_scale("fedsps", lambda tau: 0.01), column).true.all()
+    assert not sensitivity.small_scale_is_better(by_scale("fedsps", lambda tau: 40), column).true.any()
+    assert sensitivity.best_scales(flat, "fedsps", 10) == pytest.approx([0.5])
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_plans_are_valid_and_claims_speak_of_lines_that_exist(name):
+    page = find(name)
+    for scale in ("smoke", "paper"):
+        for panel in page.panels(scale):
+            for line in panel.lines:
+                if isinstance(line.algorithm, Tuned):
+                    search(panel, line, line.algorithm, scale)
+                else:
+                    Spec.of(parse(line.algorithm)[0], **(dict(panel.settings) | dict(line.settings)))
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_page_judges_and_draws_made_up_records(name, tmp_path):
+    page = find(name)
+    panels = page.panels("paper")
+    made = Records(
+        {p.name: {line.label: [run(0.5 + 0.01 * s, seed=s) for s in range(2)] for line in p.lines} for p in panels}
+    )
+    before = copy.deepcopy(
+        {p: {label: [one.history for one in some] for label, some in lines.items()} for p, lines in made.runs.items()}
+    )
+    verdicts = [verdict for claim in page.claims for verdict in claim.verdicts(made)]
+    assert {verdict.outcome for verdict in verdicts} <= {"holds", "does not hold", "undecided"}
+    assert len(verdicts) == sum(2 if claim.on_loss else 1 for claim in page.claims)
+    figures = page.draw(made, panels, tmp_path)
+    for figure in figures:
+        assert figure.read_bytes().startswith(b"\x89PNG")
+        assert figure.with_suffix(".pdf").exists()
+    for panel, lines in made.runs.items():
+        for label, some in lines.items():
+            for number, one in enumerate(some):
+                pd.testing.assert_frame_equal(one.history, before[panel][label][number])
+    text = document([Outcome(page, panels, made, figures, verdicts, 60.0)], "paper", 2, tmp_path / "page.md")
+    for claim in page.claims:
+        assert claim.criterion in text
+    assert f"]({figures[0].name})" in text
+    assert set(table(made)["panel"]) == {p.name for p in panels}
+
+
+def test_every_claim_has_its_words():
+    identifiers = [claim.id for _, claim in CLAIMS]
+    assert len(set(identifiers)) == len(identifiers)
+    for _, claim in CLAIMS:
+        assert isinstance(claim, Claim)
+        assert claim.statement
+        assert claim.place
+        assert claim.criterion
+
+
+def test_unknown_pages_get_a_hint():
+    with pytest.raises(ConfigurationError, match="unknown page 'convexx': did you mean convex"):
+        find("convexx")
+    assert isinstance(find("convex"), Page)
