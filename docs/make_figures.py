@@ -47,6 +47,7 @@ COMPARED = {
     "mime": "fedsps fedavg mime",
     "mimelite": "fedsps fedavg mimelite",
     "scaffold": "fedsps fedavg scaffold",
+    "composition": "fedsps fedsps+topk:share=0.01/0.1 fedsps+sign fedsps+polyaverage fedams+topk:share=0.1",
 }
 
 

@@ -6,7 +6,7 @@ import pytest
 
 import fedsps
 from fedsps import Algorithm, ConfigurationError
-from fedsps.catalogue import CATALOGUE, PARTS, defaults, named, parse
+from fedsps.catalogue import CATALOGUE, PARTS, build, defaults, named, parse
 from fedsps.compression import ScaledSign, TopK
 from fedsps.methods.fedams import AMSGrad
 from fedsps.methods.fedexp import Extrapolation
@@ -94,8 +94,8 @@ def test_every_part_goes_into_a_composition_or_says_why_not(word):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: parse("sps+mime"), "SPS is not defined with the corrected direction Mimicry"),
-        (lambda: parse("decsps+scaffold"), "DecSPS is not defined with the corrected direction"),
+        (lambda: parse("sps+mime"), "SPS is not defined with the corrected direction of MIME"),
+        (lambda: parse("decsps+scaffold"), "DecSPS is not defined with the corrected direction of SCAFFOLD"),
         (lambda: Algorithm(stepsize=SPS(), direction=Mimicry()), "use a constant stepsize"),
         (
             lambda: Algorithm(stepsize=Constant(0.2), direction=ControlVariates(0.1)),
@@ -146,3 +146,38 @@ def test_labels_show_what_differs():
 
 def test_one_value_is_one_run():
     assert parse("fedsps:cap=1") == parse("fedsps:cap=1.0") == parse("fedsps")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("fedams:bias_correction=no", "bias_correction must be true or false; got 'no'"),
+        ("feddecsps:reset=1", "reset must be true or false; got 1"),
+        ("fedams:option=true", "option must be 1 .*; got True"),
+        ("sps:cap=1+sps:cap=5", "names a part twice"),
+        ("scaffold+scaffold", "names a part twice"),
+        ("fedsps:cap=1,cap=2", "gives cap twice"),
+        ("sps:cap", "must look like name=value"),
+        ("sps+amsgrad:option", "must look like name=value"),
+        ("mime+topk", "this one also sends full_gradient"),
+        ("constant:stepsize=0.2+scaffold", "give both the same"),
+        ("local-amsgrad+constant:stepsize=0.3", "give both the stepsize 0.3"),
+    ],
+)
+def test_more_that_is_refused(text, message):
+    with pytest.raises(ConfigurationError, match=message):
+        parse(text)
+
+
+def test_from_python():
+    assert build("fedsps:cap=2+polyaverage") == fedsps.FedSPS(cap=2.0).with_parts(output=PolynomialAverage())
+    assert build("fedams:option=1.0") == fedsps.FedAMS()
+    with pytest.raises(ConfigurationError, match="names 2 algorithms"):
+        build("fedsps:cap=1/2")
+    for wrong in (
+        {"stepsize": 0.1},
+        {"stepsize": SPS(), "server": fedsps.FedAMS()},
+        {"stepsize": SPS(), "output": LastIterate},
+    ):
+        with pytest.raises(ConfigurationError, match="must be a part of that kind"):
+            Algorithm(**wrong)

@@ -16,6 +16,7 @@ def test_top_k_by_hand():
     assert TopK(1e-6).compress(v).tolist() == [[0, -4.0, 0, 0, 0], [0, 0, 0, 0, -4.0]]
     assert torch.equal(TopK(1.0).compress(v), v)
     assert TopK(0.4).bits(v) == 2 * (32 + 3)
+    assert [TopK(0.07).kept(d) for d in (100, 200, 1900)] == [7, 14, 133], "no rounding up of 7.000000000000001"
 
 
 def test_scaled_sign_by_hand():

@@ -124,7 +124,7 @@ def make_figures():
 
 def test_every_page_shows_what_the_script_compares():
     compared = make_figures().COMPARED
-    assert compared.keys() == CATALOGUE.keys()
+    assert compared.keys() == CATALOGUE.keys() | {"composition"}
     for name, words in compared.items():
         text = (DOCS / "methods" / f"{name}.md").read_text()
         (block,) = re.findall(rf"<!-- begin: {name} -->\n(.*?)<!-- end -->", text, re.DOTALL)

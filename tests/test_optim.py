@@ -73,7 +73,7 @@ def test_one_norm_over_all_groups_and_a_cap_for_each(make):
     free = min(loss.item() / (0.1 * size), 100.0)
     for layer, stepsize in ((0, 1e-3), (2, free)):
         torch.testing.assert_close(model[layer].weight, before[layer].weight - stepsize * model[layer].weight.grad)
-    assert optimizer.param_groups[1]["stepsize"].item() == pytest.approx(free)
+    assert optimizer.param_groups[1]["stepsize"] == pytest.approx(free)
 
 
 def test_weight_decay_enters_gradient_and_loss():
@@ -127,7 +127,7 @@ def test_schedulers_act_on_the_cap(make):
     found = []
     for _ in range(5):
         fit(optimizer, model, 1, scheduler)
-        found.append(optimizer.param_groups[0]["stepsize"].item())
+        found.append(optimizer.param_groups[0]["stepsize"])
     if make is SPS:
         assert found == pytest.approx([1e-3, 1e-3, 1e-4, 1e-4, 1e-5])
     else:
@@ -135,7 +135,7 @@ def test_schedulers_act_on_the_cap(make):
     smooth = SPS(net().parameters(), lr=0.5, smoothing="paper")
     smooth.param_groups[0]["growth"] = 4.0
     smooth.param_groups[0]["lr"] = 0.25
-    assert smooth._stepsize(smooth.param_groups[0], torch.tensor(1.0), torch.tensor(torch.inf)).item() == 1.0
+    assert smooth._stepsize(smooth.param_groups[0], 1.0, math.inf) == 1.0
 
 
 def test_closure_and_loss_give_the_same():
@@ -184,7 +184,7 @@ def test_half_precision_parameters_keep_their_dtype_and_do_not_overflow():
     parameter.grad = torch.full((4,), 300.0, dtype=torch.float16)
     optimizer.step(loss=torch.tensor(30.0, dtype=torch.float16))
     assert parameter.dtype == torch.float16
-    assert optimizer.param_groups[0]["stepsize"].item() == pytest.approx(30 / (0.5 * 360_000))
+    assert optimizer.param_groups[0]["stepsize"] == pytest.approx(30 / (0.5 * 360_000))
 
 
 @pytest.mark.parametrize(
@@ -196,9 +196,64 @@ def test_half_precision_parameters_keep_their_dtype_and_do_not_overflow():
         (lambda p: SPS(p, lower=math.inf), "lower must be a finite number; got inf"),
         (lambda p: SPS(p, smoothing="papers"), "did you mean paper"),
         (lambda p: SPS(p, batch_fraction=2.0), "batch_fraction must be above 0 and at most 1; got 2.0"),
-        (lambda p: SPS(p, weight_decay=-0.1), "weight_decay must be at least 0; got -0.1"),
+        (lambda p: SPS(p, weight_decay=-0.1), "weight_decay must be a finite number of at least 0; got -0.1"),
     ],
 )
 def test_wrong_settings_are_refused(make, message):
     with pytest.raises(fedsps.ConfigurationError, match=message):
         make(list(net().parameters()))
+
+
+@pytest.mark.parametrize("make", [SPS, DecSPS])
+def test_copies_and_pickles_go_on_alike(make):
+    model = net()
+    optimizer = make(model.parameters(), lower=-0.2)
+    fit(optimizer, model, 2)
+    twin = copy.deepcopy((model, optimizer))
+    fit(optimizer, model, 3)
+    fit(twin[1], twin[0], 3)
+    assert torch.equal(model[0].weight, twin[0][0].weight)
+    assert twin[1].state_dict()["param_groups"][0]["lower"] == -0.2, "the bound is part of the state"
+
+
+def test_half_precision_survives_large_caps_and_small_steps():
+    parameter = nn.Parameter(torch.zeros(2, dtype=torch.float16))
+    optimizer = SPS([parameter], smoothing="paper", batch_fraction=1.0)
+    parameter.grad = torch.zeros(2, dtype=torch.float16)
+    for _ in range(1100):
+        optimizer.step(loss=1.0)
+    assert parameter.tolist() == [0.0, 0.0], "a zero gradient moves nothing, however large the cap"
+    steep = nn.Parameter(torch.zeros(1, dtype=torch.float16))
+    steep.grad = torch.full((1,), 6e4, dtype=torch.float16)
+    SPS([steep]).step(loss=100.0)
+    assert steep.item() == pytest.approx(-100 / (0.5 * 6e4), rel=1e-2)
+
+
+@pytest.mark.parametrize("make", [SPS, DecSPS])
+def test_a_loss_that_is_not_a_number_is_not_hidden(make):
+    parameter = nn.Parameter(torch.ones(2))
+    parameter.grad = torch.ones(2)
+    make([parameter]).step(loss=torch.tensor([math.nan]))
+    assert parameter.isnan().all()
+
+
+def test_a_refused_group_is_not_added():
+    optimizer = SPS([nn.Parameter(torch.ones(1))])
+    for wrong in ({"lr": -1.0}, {"scale": 0.0}, {"weight_decay": -1.0}, {"smoothing": "x"}, {"lower": 3.0}):
+        with pytest.raises(fedsps.ConfigurationError):
+            optimizer.add_param_group({"params": [nn.Parameter(torch.ones(1))]} | wrong)
+    assert len(optimizer.param_groups) == 1
+
+
+def test_numbers_keep_their_precision():
+    parameter = nn.Parameter(torch.zeros(1, dtype=torch.float64))
+    parameter.grad = torch.full((1,), 1e-4, dtype=torch.float64)
+    SPS([parameter], lower=1.0).step(loss=1.0 + 1e-9)
+    assert parameter.item() == pytest.approx(-1e-9 / (0.5 * 1e-4), rel=1e-6)
+
+
+def test_misuse_says_what_to_do():
+    optimizer = SPS([nn.Parameter(torch.ones(1))])
+    for call in (lambda: optimizer.step(torch.tensor(1.0)), lambda: optimizer.step(lambda: None)):
+        with pytest.raises(fedsps.ConfigurationError, match="loss"):
+            call()

@@ -86,6 +86,12 @@ def test_local_steps_without_communication_are_rounds_of_one_client(unequal_clie
     same(weights(clients, rounds=6, local_steps=1, **settings), weights(clients, rounds=2, local_steps=3, **settings))
 
 
+def test_fedprox_without_a_penalty_is_fedavg(unequal_clients):
+    same(
+        weights(unequal_clients, algorithm=fedsps.FedProx(mu=0.0)), weights(unequal_clients, algorithm=fedsps.FedAvg())
+    )
+
+
 def test_fedsps_is_fedavg_with_another_rule(unequal_clients):
     same(
         weights(unequal_clients, algorithm=fedsps.FedSPS(scale=0.7, cap=3.0)),

@@ -218,6 +218,8 @@ def test_results_are_saved_and_loaded_without_pickle(unequal_clients, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        ({"algorithm": "fedsps"}, "algorithm must be one, like fedsps.FedSPS"),
+        ({"algorithm": fedsps.FedSPS}, "algorithm must be one"),
         ({"rounds": 0}, "rounds must be a whole number of at least 1; got 0"),
         ({"local_steps": 2.5}, "local_steps must be a whole number"),
         ({"batch_size": -1}, "batch_size must be"),

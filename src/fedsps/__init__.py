@@ -18,6 +18,7 @@ Words in the code, symbols in the paper:
 
 from fedsps import optim
 from fedsps.algorithm import Algorithm
+from fedsps.catalogue import build
 from fedsps.errors import ConfigurationError, DataError, FedspsError, LowerBoundError
 from fedsps.methods.deltasgd import DeltaSGD
 from fedsps.methods.fedams import FedAMS
@@ -63,6 +64,7 @@ __all__ = [
     "Scaffold",
     "Spec",
     "__version__",
+    "build",
     "load",
     "optim",
     "run",

@@ -1,6 +1,7 @@
 """An algorithm: the parts it is made of, and the exchanges of its rounds."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -38,17 +39,38 @@ class Algorithm:
     proximal: float = 0.0
 
     def __post_init__(self) -> None:
+        kinds = {
+            "stepsize": StepsizeRule,
+            "direction": Direction,
+            "server": ServerRule,
+            "output": OutputRule | None,
+            "compression": Compression | None,
+        }
+        for name, kind in kinds.items():
+            if not isinstance(getattr(self, name), kind):
+                raise ConfigurationError(f"{name} must be a part of that kind; got {getattr(self, name)!r}")
         if self.proximal != 0:
             positive("mu", self.proximal)
         self.direction.check_with(self.stepsize, self.server)
-        for init in ("client_init", "server_init"):
-            names = [name for part in self.parts for name in getattr(part, init)(torch.zeros(1))]
-            if len(set(names)) < len(names):
-                twice = next(name for name in names if names.count(name) > 1)
-                raise ConfigurationError(f"two parts keep a state of the name {twice!r}: they do not go together")
+        self._check_names()
         if self.compression is not None and not self.sends_delta_only:
             sent = ", ".join(name for part in self.parts for name in part.sends)
             raise ConfigurationError(f"compression is for algorithms that send delta alone; this one also sends {sent}")
+
+    def _check_names(self) -> None:
+        one = torch.zeros(1)
+        unsent = [] if self.compression is None else list(self.compression.client_init(one))
+        for names in (
+            [name for part in self.parts for name in part.client_init(one)] + unsent,
+            [name for part in self.parts for name in part.server_init(one)],
+        ):
+            twice = {name for name in names if names.count(name) > 1}
+            if twice:
+                raise ConfigurationError(f"two parts keep a state of the name {min(twice)!r}: they do not go together")
+
+    def with_parts(self, **parts: Any) -> "Algorithm":
+        """The same algorithm with some parts exchanged: `FedSPS().with_parts(output=PolynomialAverage())`."""
+        return Algorithm(**({field.name: getattr(self, field.name) for field in fields(Algorithm)} | parts))
 
     @property
     def parts(self) -> tuple[Part, ...]:

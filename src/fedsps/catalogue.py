@@ -4,7 +4,7 @@ import inspect
 import itertools
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from fedsps.algorithm import Algorithm
@@ -123,18 +123,18 @@ def find(name: str) -> type[Algorithm]:
 def compose(parts: dict[str, dict[str, Any]]) -> Algorithm:
     """An algorithm from the names of parts and their parameters; the first may be a whole algorithm to start from."""
     name = "+".join(parts)
+    whole: Algorithm | None = None
     chosen: dict[str, Any] = {}
-    taken = []
     for place, (word, parameters) in enumerate(parts.items()):
         slot = _slot(word, place)
         if slot is None:
             whole = find(word)(**parameters)
-            chosen = {field.name: getattr(whole, field.name) for field in fields(Algorithm)}
             continue
-        if slot in taken:
+        if slot in chosen:
             raise ConfigurationError(f"{name} has two parts for its {slot}: leave one out")
-        taken.append(slot)
         chosen[slot] = PARTS[word][1](**parameters)
+    if whole is not None:
+        return whole.with_parts(**chosen)
     if "stepsize" not in chosen:
         rules = [word for word, (slot, _) in PARTS.items() if slot == "stepsize"]
         raise ConfigurationError(f"{name} has no stepsize rule: begin with {', '.join(rules)}, or an algorithm")
@@ -179,12 +179,26 @@ def named(name: str, **given: Any) -> Named:
         if key not in known:
             raise unknown(f"parameter of {name}", key, known)
     # 1 and 1.0 are one value and must be one run
-    given = {
-        key: float(value) if type(value) is int and type(known[key]) is float else value for key, value in given.items()
-    }
+    given = {key: _as_default(value, known[key]) for key, value in given.items()}
     chosen = Named(name, known | given)
     chosen.build()  # so that a wrong value is refused now, not after an hour
     return chosen
+
+
+def _as_default(value: Any, default: Any) -> Any:
+    if type(value) is int and type(default) is float:
+        return float(value)
+    if type(value) is float and type(default) is int and value.is_integer():
+        return int(value)
+    return value
+
+
+def build(text: str) -> Algorithm:
+    """One algorithm from its name, as the command line writes it: `build("sps:cap=2+amsgrad+polyaverage")`."""
+    found = parse(text)
+    if len(found) > 1:
+        raise ConfigurationError(f"{text!r} names {len(found)} algorithms: give each parameter one value")
+    return found[0].build()
 
 
 def parse(text: str) -> list[Named]:
@@ -198,6 +212,8 @@ def parse(text: str) -> list[Named]:
     """
     pieces = [_split(piece) for piece in _words(text)]
     name = "+".join(word for word, _ in pieces)
+    if len({word for word, _ in pieces}) < len(pieces):
+        raise ConfigurationError(f"{text!r} names a part twice: leave one out")
     is_whole = len(pieces) == 1 and _slot(name, 0) is None
     choices: list[list[tuple[str, Any]]] = []
     for word, settings in pieces:
@@ -206,6 +222,8 @@ def parse(text: str) -> list[Named]:
             if not equals or not values:
                 raise ConfigurationError(f"{setting!r} in {text!r} must look like name=value")
             key = key.strip() if is_whole else f"{word}.{key.strip()}"
+            if any(key == chosen[0][0] for chosen in choices):
+                raise ConfigurationError(f"{text!r} gives {key} twice: leave one out, or write {key}=a/b for both")
             choices.append([(key, _value(value)) for value in values.split("/")])
     return [named(name, **dict(variant)) for variant in itertools.product(*choices)]
 
@@ -213,7 +231,7 @@ def parse(text: str) -> list[Named]:
 def _split(text: str) -> tuple[str, str]:
     """The name (which may be "file.py:Class") and the settings behind it."""
     name, _, rest = text.partition(":")
-    if name not in CATALOGUE and ("." in name or (rest and "=" not in rest.partition(":")[0])):
+    if name not in CATALOGUE and name not in PARTS and ("." in name or (rest and "=" not in rest.partition(":")[0])):
         kind, _, rest = rest.partition(":")
         name = f"{name}:{kind}"
     return name, rest

@@ -22,6 +22,12 @@ def fraction(name: str, value: float) -> None:
         raise ConfigurationError(f"{name} must be at least 0 and below 1; got {value!r}")
 
 
+def truth(name: str, value: bool) -> None:
+    """Refuse what is neither true nor false."""
+    if not isinstance(value, bool):
+        raise ConfigurationError(f"{name} must be true or false; got {value!r}")
+
+
 def count(name: str, value: int, least: int = 1) -> None:
     """Refuse what is not a whole number of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:

@@ -17,7 +17,7 @@ from rich.table import Table
 from fedsps import data as data_files
 from fedsps import plot
 from fedsps import tune as tuning
-from fedsps.catalogue import CATALOGUE, defaults, find, parse
+from fedsps.catalogue import CATALOGUE, PARTS, defaults, find, parse
 from fedsps.checks import choice
 from fedsps.compare import COLUMNS, Comparison, comparison
 from fedsps.errors import ConfigurationError, FedspsError
@@ -54,7 +54,8 @@ Threads = Annotated[int, typer.Option(help="Torch threads; one is fastest for sm
 EngineName = Annotated[str, typer.Option(help="auto, stacked (all clients at once) or loop (one after another).")]
 ALGORITHM_HELP = (
     "Name, with settings after a colon: [bold]fedsps[/], [bold]fedsps:cap=10,smoothing=paper[/], "
-    "[bold]fedavg:client_stepsize=0.01/0.1/1[/] (one run for each value), or your own [bold]file.py:Class[/]."
+    "[bold]fedavg:client_stepsize=0.01/0.1/1[/] (one run for each value), parts joined by a plus, "
+    "[bold]sps+amsgrad+polyaverage[/], or your own [bold]file.py:Class[/]."
 )
 
 
@@ -330,6 +331,17 @@ def algorithms_command(
         paper.print(text, highlight=False, markup=False, soft_wrap=True)
         parameters = ", ".join(f"{key}={value}" for key, value in defaults(one).items())
         paper.print(f"    [dim]{parameters}[/]\n", highlight=False, soft_wrap=True)
+    if not name:
+        paper.print("Parts, for compositions such as sps+amsgrad+polyaverage:", highlight=False)
+        paper.print(parts_by_slot(), highlight=False, soft_wrap=True)
+
+
+def parts_by_slot() -> str:
+    """The names of the parts, by what they are for."""
+    slots = dict.fromkeys(slot for slot, _ in PARTS.values())
+    return "\n".join(
+        f"    {slot}: {', '.join(word for word, (own, _) in PARTS.items() if own == slot)}" for slot in slots
+    )
 
 
 def formula(kind: type) -> str:

@@ -1,6 +1,7 @@
 """Direction rules: what a client multiplies its stepsize with."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -15,6 +16,8 @@ from fedsps.stepsize import Constant, StepsizeRule
 class Direction(Part):
     """What every rule is."""
 
+    method: ClassVar[str] = ""  # the name of the method that it belongs to
+
     def check_with(self, stepsize: StepsizeRule, server: ServerRule) -> None:
         """Refuse other parts that are not defined with this direction.
 
@@ -23,8 +26,8 @@ class Direction(Part):
         """
         if not isinstance(stepsize, Constant):
             raise ConfigurationError(
-                f"{type(stepsize).__name__} is not defined with the corrected direction {type(self).__name__}: "
-                "use a constant stepsize with it, or the plain gradient"
+                f"the stepsize rule {type(stepsize).__name__} is not defined with the corrected direction of "
+                f"{self.method or type(self).__name__}: use a constant stepsize with it, or the plain gradient"
             )
 
     def __call__(self, state: Tensors, seen: Seen) -> tuple[Tensor, Tensors]:

@@ -1,5 +1,7 @@
 """The Polyak stepsizes as ordinary PyTorch optimisers, for one machine and an ordinary training loop."""
 
+import math
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any, get_args
 
@@ -9,28 +11,39 @@ from torch.optim import Optimizer
 
 from fedsps.checks import choice, positive
 from fedsps.errors import ConfigurationError, LowerBoundError
-from fedsps.shapes import norm_sq
 from fedsps.stepsize import Smoothing
 
 Closure = Callable[[], Tensor]
 
 
 class _Polyak(Optimizer):
-    """What SPS and DecSPS share: the loss, the norm over all groups, weight decay, and the watch on `lower`."""
+    """What SPS and DecSPS share: the loss, the norm over all groups, weight decay, and the watch on `lower`.
 
-    def __init__(self, params: Any, defaults: dict[str, Any], lower: float) -> None:
-        positive("scale", defaults["scale"])
-        if not defaults["weight_decay"] >= 0:
-            raise ConfigurationError(f"weight_decay must be at least 0; got {defaults['weight_decay']!r}")
-        if not torch.tensor(float(lower)).isfinite():
-            raise ConfigurationError(f"lower must be a finite number; got {lower!r}")
-        self.lower = lower
-        super().__init__(params, defaults)
+    The stepsize is a plain number, one for each group, kept in `group["stepsize"]`.
+    """
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group of parameters, with an `lr` (its cap) of its own if wanted."""
+        """Add a group of parameters; its `lr`, the cap, and its `weight_decay` may differ from the others'."""
+        self._check_group(self.defaults | param_group)
+        if self.param_groups and param_group.get("lower", self._lower) != self._lower:
+            raise ConfigurationError(
+                f"lower is one bound for the whole loss: it cannot be {param_group['lower']} in a group"
+            )
         super().add_param_group(param_group)
-        positive("lr", self.param_groups[-1]["lr"])
+
+    def _check_group(self, group: dict[str, Any]) -> None:
+        positive("lr", group["lr"])
+        positive("scale", group["scale"])
+        for name, least in (("weight_decay", 0.0), ("lower", -math.inf)):
+            value = group[name]
+            if not isinstance(value, int | float) or not least <= value < math.inf or value == -math.inf:
+                raise ConfigurationError(
+                    f"{name} must be a finite number{' of at least 0' * (least == 0)}; got {value!r}"
+                )
+
+    @property
+    def _lower(self) -> float:
+        return float(self.param_groups[0]["lower"])
 
     @torch.no_grad()
     def step(self, closure: Closure | None = None, *, loss: Tensor | float | None = None) -> Tensor | float:  # type: ignore[override]
@@ -40,58 +53,74 @@ class _Polyak(Optimizer):
             closure: clears the gradients, computes the loss, calls `backward` and returns the loss.
             loss: the loss whose `backward` was called already. Exactly one of the two is needed.
         """
-        if (closure is None) == (loss is None):
-            raise ConfigurationError("the Polyak stepsize needs the loss: call step(loss=loss), or step(closure)")
+        if (closure is None) == (loss is None) or (closure is not None and not callable(closure)):
+            raise ConfigurationError("the Polyak stepsize needs the loss once: call step(loss=loss), or step(closure)")
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        assert loss is not None
-        moved = [
-            (group, parameter) for group in self.param_groups for parameter in group["params"] if _moves(parameter)
-        ]
-        if not moved:
-            return loss
-        home = moved[0][1].device
-        value = torch.as_tensor(loss, device=home).detach()
-        value = value.float() if value.dtype in (torch.float16, torch.bfloat16) else value
-        size = torch.zeros((), dtype=value.dtype, device=home)
-        directions = []
-        for group, parameter in moved:
-            decay, gradient = group["weight_decay"], parameter.grad
-            if decay:
-                value = value + decay / 2 * norm_sq(parameter.flatten()).to(home)
-                gradient = gradient + decay * parameter
-            directions.append(gradient)
-            size = size + norm_sq(gradient.flatten()).to(home)
-        gap = value - self.lower
-        self._check(value, gap)
-        gap = gap.clamp(min=0)
-        ratio = torch.where(size > 0, gap / size, torch.inf)
+        if loss is None:
+            raise ConfigurationError("the closure returned None: it must return the loss")
+        value, size = float(loss), 0.0
+        moved = []
         for group in self.param_groups:
+            parameters = [parameter for parameter in group["params"] if _moves(parameter)]
+            directions = [parameter.grad for parameter in parameters if parameter.grad is not None]
+            if group["weight_decay"] and parameters:
+                value += group["weight_decay"] / 2 * _norm_sq(parameters)
+                directions = list(torch._foreach_add(directions, parameters, alpha=group["weight_decay"]))
+            size += _norm_sq(directions)
+            moved.append((group, parameters, directions))
+        if not any(parameters for _, parameters, _ in moved):
+            return loss
+        gap = value - self._lower
+        self._check_bound(value, gap, moved[0][1])
+        ratio = max(gap, 0.0) / size if size > 0 else math.inf
+        if math.isnan(gap):
+            ratio = math.nan
+        for group, parameters, directions in moved:
             group["stepsize"] = self._stepsize(group, gap, ratio)
-        for (group, parameter), direction in zip(moved, directions, strict=True):
-            parameter.sub_((group["stepsize"].to(parameter.device) * direction).to(parameter.dtype))
+            for parameter, direction in zip(parameters, directions, strict=True):
+                _move(parameter, direction, group["stepsize"])
         return loss
 
-    def _stepsize(self, group: dict[str, Any], gap: Tensor, ratio: Tensor) -> Tensor:
+    def _stepsize(self, group: dict[str, Any], gap: float, ratio: float) -> float:
         """The group's stepsize; its state for the next step goes into the group."""
         raise NotImplementedError
 
-    def _check(self, value: Tensor, gap: Tensor) -> None:
-        tolerance = 10 * torch.finfo(gap.dtype).eps * max(1.0, abs(value.item()))
-        if gap.item() < -tolerance:
+    def _check_bound(self, value: float, gap: float, parameters: list[Tensor]) -> None:
+        precision = torch.finfo(parameters[0].dtype if parameters else torch.float32).eps
+        if gap < -10 * precision * max(1.0, abs(value)):
             raise LowerBoundError(
-                f"the loss is {value.item():.6g}, below its lower bound of {self.lower:.6g}: "
-                f"set `lower` to {value.item():.6g} or lower"
+                f"the loss is {value:.6g}, below its lower bound of {self._lower:.6g}: "
+                f"set `lower` to {value:.6g} or lower"
             )
 
 
 def _moves(parameter: Tensor) -> bool:
     if parameter.grad is None:
         return False
-    if parameter.grad.is_sparse:
-        raise ConfigurationError("sparse gradients are not supported: use dense ones (sparse=False)")
+    if parameter.grad.is_sparse or parameter.is_complex():
+        raise ConfigurationError("sparse gradients and complex parameters are not supported: use dense, real ones")
     return True
+
+
+def _move(parameter: Tensor, direction: Tensor, stepsize: float) -> None:
+    """`parameter -= stepsize * direction`; of half precision only the result is rounded."""
+    half = parameter.dtype in (torch.float16, torch.bfloat16)
+    stepsize = min(stepsize, torch.finfo(torch.float32 if half else parameter.dtype).max)
+    if half:
+        parameter.sub_((stepsize * direction.float()).to(parameter.dtype))
+    else:
+        parameter.sub_(direction, alpha=stepsize)
+
+
+def _norm_sq(tensors: list[Tensor]) -> float:
+    """The squared norm of all of them together, accumulated in float32 at least."""
+    if not tensors:
+        return 0.0
+    half = tensors[0].dtype in (torch.float16, torch.bfloat16)
+    norms = torch._foreach_norm(tensors, 2, dtype=torch.float32 if half else None)
+    return float(torch.stack([norm.double().to(norms[0].device) for norm in norms]).square().sum())
 
 
 class SPS(_Polyak):
@@ -137,30 +166,31 @@ class SPS(_Polyak):
         batch_fraction: float = 1.0,
         weight_decay: float = 0.0,
     ) -> None:
-        if smoothing is not None:
-            choice("smoothing", smoothing, get_args(Smoothing))
-        if not 0 < batch_fraction <= 1:
-            raise ConfigurationError(f"batch_fraction must be above 0 and at most 1; got {batch_fraction!r}")
         defaults = {
             "lr": lr,
             "scale": scale,
+            "lower": lower,
             "smoothing": smoothing,
             "batch_fraction": batch_fraction,
             "weight_decay": weight_decay,
             "growth": 1.0,  # the cap in units of lr, so that a scheduler still acts on it
         }
-        super().__init__(params, defaults, lower)
+        super().__init__(params, defaults)
 
-    def _stepsize(self, group: dict[str, Any], gap: Tensor, ratio: Tensor) -> Tensor:
-        largest = torch.finfo(ratio.dtype).max
-        growth = torch.as_tensor(group["growth"], dtype=ratio.dtype, device=ratio.device)
-        cap = (group["lr"] * growth).clamp(max=largest)
-        stepsize = torch.minimum(ratio / group["scale"], cap)
-        factor = 2 ** group["batch_fraction"]
+    def _check_group(self, group: dict[str, Any]) -> None:
+        super()._check_group(group)
+        if group["smoothing"] is not None:
+            choice("smoothing", group["smoothing"], get_args(Smoothing))
+        if not 0 < group["batch_fraction"] <= 1:
+            raise ConfigurationError(f"batch_fraction must be above 0 and at most 1; got {group['batch_fraction']!r}")
+
+    def _stepsize(self, group: dict[str, Any], gap: float, ratio: float) -> float:
+        lr, growth, factor = float(group["lr"]), group["growth"], 2 ** group["batch_fraction"]
+        stepsize = min(lr * growth, sys.float_info.max, ratio / group["scale"]) if not math.isnan(ratio) else math.nan
         if group["smoothing"] == "paper":
-            group["growth"] = (growth * factor).clamp(max=largest)
-        elif group["smoothing"] == "loizou":
-            group["growth"] = torch.where(stepsize > 0, factor * stepsize / group["lr"], growth)
+            group["growth"] = min(growth * factor, sys.float_info.max)
+        elif group["smoothing"] == "loizou" and stepsize > 0:
+            group["growth"] = factor * stepsize / lr
         return stepsize
 
 
@@ -196,18 +226,17 @@ class DecSPS(_Polyak):
         lower: float = 0.0,
         weight_decay: float = 0.0,
     ) -> None:
-        super().__init__(params, {"lr": lr, "scale": scale, "weight_decay": weight_decay}, lower)
+        super().__init__(params, {"lr": lr, "scale": scale, "lower": lower, "weight_decay": weight_decay})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of parameters; its minimum and its clock start now."""
         super().add_param_group(param_group)
         group = self.param_groups[-1]
-        group["minimum"], group["steps"] = group["scale"] * group["lr"], 0
+        group["minimum"], group["steps"] = group["scale"] * float(group["lr"]), 0
 
-    def _stepsize(self, group: dict[str, Any], gap: Tensor, ratio: Tensor) -> Tensor:
-        before = torch.as_tensor(group["minimum"], dtype=ratio.dtype, device=ratio.device)
-        group["minimum"] = torch.where(gap > 0, torch.minimum(before, ratio), before)
+    def _stepsize(self, group: dict[str, Any], gap: float, ratio: float) -> float:
         group["steps"] += 1
-        c = group["scale"] * group["steps"] ** 0.5
-        cap = torch.as_tensor(group["lr"], dtype=ratio.dtype, device=ratio.device)
-        return torch.where(gap > 0, torch.minimum(group["minimum"] / c, cap), 0.0)
+        if gap <= 0:
+            return 0.0
+        group["minimum"] = math.nan if math.isnan(ratio) else min(group["minimum"], ratio)
+        return float(min(group["minimum"] / (group["scale"] * group["steps"] ** 0.5), float(group["lr"])))

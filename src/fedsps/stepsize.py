@@ -6,7 +6,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from fedsps.checks import choice, positive
+from fedsps.checks import choice, positive, truth
 from fedsps.errors import ConfigurationError
 from fedsps.parts import Part, Seen
 from fedsps.shapes import Tensors, like, norm_sq, scalars
@@ -149,6 +149,7 @@ class DecSPS(PolyakRule):
     def __post_init__(self) -> None:
         super().__post_init__()
         choice("clock", self.clock, get_args(Clock))
+        truth("reset", self.reset)
 
     def client_init(self, x: Tensor) -> Tensors:
         """The running minimum, and the client's own clock if it has one."""
@@ -163,11 +164,12 @@ class DecSPS(PolyakRule):
     def __call__(self, state: Tensors, seen: Seen) -> tuple[Tensor, Tensors]:
         """Return the stepsize, and the state with the new minimum."""
         gap, ratio, state = self.gap_and_ratio(state, seen)
-        minimum = torch.where(gap > 0, torch.minimum(state["minimum"], ratio), state["minimum"])
+        still = gap <= 0  # and not `gap > 0`, which would hide a loss that is not a number
+        minimum = torch.where(still, state["minimum"], torch.minimum(state["minimum"], ratio))
         state = state | {"minimum": minimum}
         t: Tensor | int = seen.iteration
         if self.clock == "client":
             t = state["clock"]
             state = state | {"clock": t + 1}
         c = self.scale * torch.as_tensor(t + 1, dtype=minimum.dtype).sqrt()
-        return torch.where(gap > 0, minimum / c, 0.0), state
+        return torch.where(still, 0.0, minimum / c), state

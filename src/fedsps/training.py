@@ -74,6 +74,8 @@ def train(
         checkpoint_seconds: the time between two saves.
     """
     algorithm = FedSPS() if algorithm is None else algorithm
+    if not isinstance(algorithm, Algorithm):
+        raise ConfigurationError(f"algorithm must be one, like fedsps.FedSPS(); got {algorithm!r}")
     choice("weights", weights, get_args(Weights))
     choice("augment", augment, get_args(Augment))
     count("rounds", rounds)

@@ -55,7 +55,7 @@ class DeltaSGD(Algorithm):
 
         eta_k = min( gamma ||x_k - x_{k-1}|| / (2 ||g_k - g_{k-1}||), sqrt(1 + delta theta_{k-1}) eta_{k-1} )
 
-    Both gradients are of the current batch, so a step costs two.
+    Both gradients are of the current batch, so every local step but the first costs two.
     """
 
     def __init__(

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fedsps.algorithm import Algorithm
-from fedsps.checks import fraction, positive
+from fedsps.checks import fraction, positive, truth
 from fedsps.errors import ConfigurationError
 from fedsps.server import ServerRule
 from fedsps.shapes import Tensors
@@ -37,7 +37,8 @@ class AMSGrad(ServerRule):
         fraction("b1", self.b1)
         fraction("b2", self.b2)
         positive("eps", self.eps)
-        if self.option not in (1, 2):
+        truth("bias_correction", self.bias_correction)
+        if isinstance(self.option, bool) or self.option not in (1, 2):
             raise ConfigurationError(f"option must be 1 (max stabilisation) or 2 (added eps); got {self.option!r}")
 
     def server_init(self, x: Tensor) -> Tensors:

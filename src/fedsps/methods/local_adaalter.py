@@ -27,6 +27,7 @@ class LazyAdagrad(Direction):
     eps: float = 1.0
     receives: ClassVar[tuple[str, ...]] = ("squares",)
     sends: ClassVar[tuple[str, ...]] = ("local_squares",)
+    method: ClassVar[str] = "Local-AdaAlter"
 
     def __post_init__(self) -> None:
         positive("start", self.start)

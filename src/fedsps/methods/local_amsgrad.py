@@ -32,6 +32,7 @@ class LocalMoments(Direction):
     eps: float = 1e-3
     receives: ClassVar[tuple[str, ...]] = ("vhat",)
     sends: ClassVar[tuple[str, ...]] = ("local_m", "local_v")
+    method: ClassVar[str] = "Local-AMSGrad"
 
     def __post_init__(self) -> None:
         fraction("b1", self.b1)
@@ -41,13 +42,13 @@ class LocalMoments(Direction):
     def check_with(self, stepsize: StepsizeRule, server: ServerRule) -> None:
         """Only `LastStep` takes the step that is left out here."""
         super().check_with(stepsize, server)
-        if (
-            not isinstance(server, LastStep)
-            or not isinstance(stepsize, Constant)
-            or server.stepsize != stepsize.stepsize
-        ):
+        if not isinstance(server, LastStep):
             raise ConfigurationError(
                 "Local-AMSGrad's last local step is its server's: no other server rule goes with it"
+            )
+        if isinstance(stepsize, Constant) and stepsize.stepsize != server.stepsize:
+            raise ConfigurationError(
+                f"Local-AMSGrad's server takes a step of the clients: give both the stepsize {stepsize.stepsize}"
             )
 
     def client_init(self, x: Tensor) -> Tensors:

@@ -40,6 +40,8 @@ class SharedMomentum(Direction):
 
     momentum: float = 0.9
     receives: ClassVar[tuple[str, ...]] = ("server_momentum",)
+    sends: ClassVar[tuple[str, ...]] = ("full_gradient",)  # in an exchange of its own
+    method: ClassVar[str] = "MimeLite"
 
     def __post_init__(self) -> None:
         fraction("momentum", self.momentum)
@@ -74,6 +76,7 @@ class Mimicry(SharedMomentum):
     """
 
     receives: ClassVar[tuple[str, ...]] = ("full_gradient", "server_momentum")
+    method: ClassVar[str] = "MIME"
 
     def __call__(self, state: Tensors, seen: Seen) -> tuple[Tensor, Tensors]:
         """The local step that mimics one of the server."""

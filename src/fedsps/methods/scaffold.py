@@ -27,6 +27,7 @@ class ControlVariates(Direction):
     stepsize: float = 0.1
     receives: ClassVar[tuple[str, ...]] = ("control",)
     sends: ClassVar[tuple[str, ...]] = ("control_change",)
+    method: ClassVar[str] = "SCAFFOLD"
 
     def __post_init__(self) -> None:
         positive("client_stepsize", self.stepsize)
@@ -36,7 +37,8 @@ class ControlVariates(Direction):
         super().check_with(stepsize, server)
         if isinstance(stepsize, Constant) and stepsize.stepsize != self.stepsize:
             raise ConfigurationError(
-                f"SCAFFOLD's variates need the clients' stepsize {stepsize.stepsize}; got stepsize={self.stepsize}"
+                f"SCAFFOLD's variates need the clients' stepsize {stepsize.stepsize}; got stepsize={self.stepsize}: "
+                "give both the same"
             )
 
     def client_init(self, x: Tensor) -> Tensors:
