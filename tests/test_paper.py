@@ -147,10 +147,11 @@ def test_plans_are_valid_and_claims_speak_of_lines_that_exist(name):
                     Spec.of(parse(line.algorithm)[0], **(dict(panel.settings) | dict(line.settings)))
 
 
+@pytest.mark.parametrize("scale", ["smoke", "paper"])
 @pytest.mark.parametrize("name", PAGES)
-def test_every_page_judges_and_draws_made_up_records(name, tmp_path):
+def test_every_page_judges_and_draws_made_up_records(name, scale, tmp_path):
     page = find(name)
-    panels = page.panels("paper")
+    panels = page.panels(scale)
     made = Records(
         {p.name: {line.label: [run(0.5 + 0.01 * s, seed=s) for s in range(2)] for line in p.lines} for p in panels}
     )

@@ -21,8 +21,7 @@ LINES = (
 
 def panels(scale: Scale) -> list[Panel]:
     """Each data set i.i.d. over 100 clients, 10 a round."""
-    names = DATA[:1] if scale == "smoke" else DATA
-    return [Panel(name, name, with_sampling(scale, data=name), LINES) for name in names]
+    return [Panel(name, name, with_sampling(scale, data=name), LINES) for name in DATA]
 
 
 def draw(records: Records, panels: Sequence[Panel], folder: Path) -> list[Path]:
