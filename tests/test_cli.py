@@ -10,6 +10,7 @@ import pytest
 
 import fedsps
 from fedsps.cli import app, main
+from fedsps.run import _data
 
 QUICK = ["--rounds", "3", "--evaluate-every", "1"]
 
@@ -163,7 +164,7 @@ def test_own_model_and_own_algorithm(fed, tmp_path):
         (["train", "--weights", "size"], "unknown weights 'size'"),
         (["train", "--engine", "stack"], "did you mean stacked"),
         (["train", "--rounds", "0"], "rounds must be a whole number of at least 1; got 0"),
-        (["train", "--rounds", "-3"], "rounds must be a whole number of at least 0; got -3"),
+        (["train", "--rounds", "-3"], "rounds must be a whole number of at least 1; got -3"),
         (["train", "--clients", "0"], "clients"),
         (["train", "--clients", "5000"], "5000"),
         (["train", "--cohort", "11"], "cohort is 11, but there are only 10 clients"),
@@ -194,3 +195,108 @@ def test_a_real_process_exits_with_2(tmp_path):
 def test_every_command_has_help():
     for command in app.registered_commands:
         assert command.callback.__doc__
+
+
+def test_an_edited_file_is_read_again_in_the_same_process(fed, tmp_path):
+    def write(sign):
+        random = np.random.default_rng(0)
+        table = pd.DataFrame(random.normal(size=(60, 3)), columns=list("abc"))
+        table.assign(target=(sign * table["a"] > 0).astype(int)).to_csv(tmp_path / "p.csv", index=False)
+
+    words = ["train", "--data", "p.csv", "--partition", "iid", "--clients", "3", *QUICK, "--json"]
+    write(1)
+    first = json.loads(fed(*words)[1])
+    write(-1)
+    _data.cache_clear()  # as in a new process
+    code, _, err = fed("evaluate", first["folder"])
+    assert code == 2
+    assert "p.csv has changed" in err
+    weights = [json.loads(fed(*words)[1])["folder"]]
+    one, two = (fedsps.load(tmp_path / folder).model.weight for folder in (first["folder"], weights[0]))
+    assert float((one * two).sum()) < 0, "opposite labels, opposite weights"
+    (tmp_path / "net.py").write_text("from torch import nn\ndef make():\n    return nn.Linear(64, 10)\n")
+    net = ["train", "--model", "net.py:make", *QUICK, "--json"]
+    fed(*net)
+    (tmp_path / "net.py").write_text("from torch import nn\ndef make():\n    return nn.Linear(64, 10, bias=False)\n")
+    folder = json.loads(fed(*net)[1])["folder"]
+    assert fedsps.load(tmp_path / folder).model.bias is None
+
+
+def test_evaluate_follows_the_weights_of_the_run(fed, tmp_path):
+    words = ["train", "--partition", "dirichlet", "--alpha", "0.1", "--weights", "samples", *QUICK, "--json"]
+    found = json.loads(fed(*words)[1])
+    scores = json.loads(fed("evaluate", found["folder"], "--json")[1])
+    assert scores["train_loss"] == pytest.approx(found["summary"]["final_train_loss"], rel=1e-5)
+
+
+def test_methods_of_one_name_stay_apart_and_one_method_named_twice_is_one_row(fed, tmp_path):
+    for name, size in (("one.py", 0.1), ("two.py", 1.0)):
+        (tmp_path / name).write_text(
+            "import fedsps\nfrom fedsps.stepsize import Constant\n"
+            f"class Ok(fedsps.Algorithm):\n    def __init__(self) -> None:\n        super().__init__(stepsize=Constant({size}))\n"
+        )
+    rows = json.loads(fed("compare", "one.py:Ok", "two.py:Ok", "fedsps", "fedsps:cap=1", *QUICK, "--json")[1])["rows"]
+    assert [row["algorithm"] for row in rows] == ["one.py:Ok", "two.py:Ok", "fedsps"]
+
+
+def test_brackets_in_names_are_no_markup(fed, tmp_path):
+    code, _, err = fed("train", "[/foo]")
+    assert code == 2
+    assert "[/foo]" in err
+    code, out, _ = fed("train", *QUICK, "--runs", "r[bold]x[/y]")
+    assert code == 0
+    assert "r[bold]x[/y]" in out
+
+
+def test_errors_of_the_users_own_code_are_one_line(fed, tmp_path):
+    (tmp_path / "bad.py").write_text(
+        "import fedsps\nfrom fedsps.stepsize import StepsizeRule\n"
+        "def needs(x):\n    return x\n"
+        "def fails():\n    raise RuntimeError('no network')\n"
+        "class Rule(StepsizeRule):\n    def __call__(self, state, seen):\n        return 1 / 0, state\n"
+        "class Loud(fedsps.Algorithm):\n    def __init__(self) -> None:\n        raise RuntimeError('no')\n"
+        "class Late(fedsps.Algorithm):\n    def __init__(self) -> None:\n        super().__init__(stepsize=Rule())\n"
+    )
+    for words, message in (
+        (["--model", "bad.py:needs"], "missing 1 required positional argument"),
+        (["--model", "bad.py:fails"], "no network"),
+        (["bad.py:Loud"], "bad.py:Loud cannot be made: RuntimeError: no"),
+        (["bad.py:Late"], "ZeroDivisionError"),
+    ):
+        code, _, err = fed("train", *words, *QUICK)
+        assert code in (1, 2)
+        assert message in " ".join(err.split())
+        assert "Traceback" not in err
+
+
+def test_json_is_json_even_without_numbers(fed):
+    out = fed("compare", "fedsps", "--rounds", "2", "--evaluate-every", "0", "--json")[1]
+    assert json.loads(out, parse_constant=lambda word: pytest.fail(word))["target_loss"] is None
+
+
+def test_one_sample_a_client_and_integer_regression(fed, tmp_path):
+    pd.DataFrame({"a": [0.1, 0.2, 0.9, 0.8], "who": list("wxyz"), "target": [0, 0, 1, 1]}).to_csv(
+        tmp_path / "few.csv", index=False
+    )
+    found = json.loads(fed("train", "--data", "few.csv", "--client-column", "who", *QUICK, "--json")[1])
+    assert found["summary"]["data"]["test_samples"] == 0
+    pd.DataFrame({"a": [0.0, 1.0, 4.0, 5.0] * 5, "target": [0, 250, 1000, 1250] * 5}).to_csv(
+        tmp_path / "price.csv", index=False
+    )
+    (tmp_path / "line.py").write_text(
+        "from torch import nn\ndef make():\n    return nn.Sequential(nn.Linear(1, 1), nn.Flatten(0))\n"
+    )
+    words = [
+        "--data",
+        "price.csv",
+        "--partition",
+        "iid",
+        "--clients",
+        "2",
+        "--model",
+        "line.py:make",
+        "--loss",
+        "squared",
+    ]
+    found = json.loads(fed("train", *words, "fedavg:client_stepsize=1e-9", *QUICK, "--json")[1])
+    assert found["summary"]["final_train_loss"] > 1e5, "the targets are the numbers themselves"

@@ -9,6 +9,7 @@ from conftest import make_clients
 from torch import nn
 
 import fedsps
+from fedsps import evaluate, shapes
 from fedsps.logistic import Logistic, objective
 from fedsps.models import LeNet, LogisticRegression, ResNet18
 from fedsps.network import Network
@@ -160,7 +161,7 @@ def half_double():
         (lambda: nn.LazyLinear(3), "pass one batch through the model first"),
         (half_double, "one floating dtype and device; found torch.float32 on cpu, torch.float64 on cpu"),
         (lambda: nn.Linear(5, 3).double(), r"cannot take a batch of client 0 \(inputs \(3, 4\) torch.float64"),
-        (lambda: nn.Linear(4, 2).double(), "has 2 outputs, but targets go up to 2"),
+        (lambda: nn.Linear(4, 2).double(), "has 2 outputs, but targets go from 0 to 2"),
     ],
 )
 def test_what_cannot_be_handled_is_refused(make, message):
@@ -221,3 +222,133 @@ def test_models_make_logits_of_the_right_shape():
     assert not LogisticRegression(6, 3)(torch.ones(5, 6)).any()
     with pytest.raises(fedsps.ConfigurationError, match="unknown norm 'batsh': did you mean batch"):
         ResNet18(norm="batsh")
+
+
+class Focal(nn.CrossEntropyLoss):
+    def forward(self, outputs, targets):
+        plain = F.cross_entropy(outputs, targets, reduction="none")
+        return ((1 - (-plain).exp()) ** 2 * plain).mean()
+
+
+@pytest.mark.parametrize(
+    "loss", [nn.CrossEntropyLoss(ignore_index=0), Focal(), nn.CrossEntropyLoss(label_smoothing=0.2)]
+)
+def test_a_loss_that_only_looks_like_plain_cross_entropy_is_used_as_it_is(loss):
+    for make in (lambda: LogisticRegression(4, 3), lambda: nn.Linear(4, 3)):
+        torch.manual_seed(0)
+        model = make().double()
+        given = fedsps.train(model, make_clients(), loss=loss, rounds=2)
+        hidden = fedsps.train(model, make_clients(), loss=lambda z, y: loss(z, y), rounds=2)
+        assert given.history["train_loss"].tolist() == pytest.approx(hidden.history["train_loss"].tolist())
+
+
+class Averaging(nn.Module):
+    """Its buffer is put anew at every step, not changed in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+        self.register_buffer("ema", torch.zeros(4))
+
+    def forward(self, x):
+        if self.training:
+            self.ema = 0.5 * self.ema + 0.5 * x.detach().mean(0)
+        return self.linear(x)
+
+
+def test_buffers_that_are_put_anew_are_kept():
+    clients = make_clients(sizes=(4, 10))
+    expected = sum(inputs.mean(0) for inputs, _ in clients) / 2
+    for engine in ("loop", "stacked"):
+        trained = fedsps.train(
+            Averaging().double(), clients, rounds=1, local_steps=1, batch_size=None, engine=engine
+        ).model
+        torch.testing.assert_close(trained.ema, 0.5 * expected)
+
+
+def test_masked_targets_are_never_taken_in_pieces():
+    inputs, targets = make_clients()[4]
+    masked = targets.where(torch.arange(34) < 3, -100)
+    settings = {"rounds": 2, "batch_size": None, "algorithm": fedsps.FedAvg()}
+    for make in (lambda: nn.Linear(4, 3), lambda: LogisticRegression(4, 3)):
+        torch.manual_seed(0)
+        model = make().double()
+        small, large = (fedsps.train(model, [(inputs, masked)], memory_limit=limit, **settings) for limit in (1, 2**31))
+        assert small.diverged_at is None
+        torch.testing.assert_close(small.model.weight, large.model.weight)
+
+
+def test_evaluation_in_half_precision_adds_up_in_float32():
+    means = evaluate._means(torch.ones(3000, dtype=torch.bfloat16), [1000, 2000])
+    assert means.tolist() == [1.0, 1.0]
+    third = torch.full((3, 2), 1.0, dtype=torch.bfloat16)
+    assert shapes.mean(third, torch.full((3,), 1 / 3, dtype=torch.float64)).tolist() == [1.0, 1.0]
+
+
+def test_the_trial_batch_is_measured_and_not_the_data_it_comes_from():
+    goal = Network(LeNet())
+    images, labels = torch.rand(5000, 1, 28, 28), torch.randint(10, (5000,))
+    from fedsps.data.federated import Federation
+    from fedsps.engine.setting import Setting
+    from fedsps.session import prepare
+
+    setting, _ = prepare(Setting(goal, Federation.of([(images, labels)]), fedsps.FedSPS(), 5, 20, 1, 0), "auto")
+    assert 20_000 < setting.sample_bytes < 200_000
+
+
+def test_augmentation_goes_with_group_norm():
+    clients = [(torch.rand(6, 3, 16, 16), torch.randint(10, (6,))) for _ in range(3)]
+    for limit in (1, 2**31):
+        model = ResNet18(width=8, norm="group")
+        result = fedsps.train(
+            model, clients, rounds=1, local_steps=1, batch_size=4, augment="crop-flip", memory_limit=limit
+        )
+        assert len(result.history) == 1
+
+
+def test_integer_targets_go_with_the_binary_loss_and_int32_labels_with_cross_entropy():
+    clients = [(inputs, (targets == 1).long()) for inputs, targets in make_clients()]
+    result = fedsps.train(
+        LogisticRegression(4, 2), clients, loss=F.binary_cross_entropy_with_logits, rounds=2, test=clients[0]
+    )
+    assert result.history["test_accuracy"].notna().all()
+    small = [(inputs, targets.int()) for inputs, targets in make_clients()]
+    assert fedsps.train(LogisticRegression(4, 3), small, rounds=1).diverged_at is None
+
+
+def test_losses_with_targets_that_are_no_classes():
+    clients = [(inputs, torch.arange(len(targets))) for inputs, targets in make_clients()]
+    loss = lambda outputs, targets: (outputs.mean(1) - targets.double()).abs().mean()  # noqa: E731
+    result = fedsps.train(nn.Linear(4, 2).double(), clients, loss=loss, rounds=2, test=clients[4])
+    assert result.history["test_accuracy"].isna().all()
+    sequence = [(torch.rand(6, 5, 4).double(), torch.randint(3, (6, 5))) for _ in range(2)]
+    by_step = lambda outputs, targets: F.cross_entropy(outputs.transpose(1, 2), targets)  # noqa: E731
+    assert (
+        fedsps.train(nn.Linear(4, 3).double(), sequence, loss=by_step, rounds=2, test=sequence[0]).diverged_at is None
+    )
+
+
+def test_a_target_that_torch_would_broadcast_is_refused():
+    clients = [(inputs, inputs.sum(1)) for inputs, _ in make_clients()]
+    with pytest.raises(fedsps.ConfigurationError, match="Using a target size"):
+        fedsps.train(nn.Linear(4, 1).double(), clients, loss=F.mse_loss, rounds=1)
+
+
+def test_training_inside_no_grad_and_the_users_generator():
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+    net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3)).double()
+    torch.manual_seed(3)
+    with torch.no_grad():
+        fedsps.train(net, make_clients(), rounds=1)
+    assert torch.equal(torch.rand(2), expected), "train leaves torch's generator as it was"
+
+
+def test_whatever_a_model_raises_is_one_clear_error():
+    class Broken(nn.Linear):
+        def forward(self, x):
+            raise KeyError
+
+    with pytest.raises(fedsps.ConfigurationError, match="cannot take a batch of client 0 .*KeyError"):
+        fedsps.train(Broken(4, 3).double(), make_clients(), rounds=1)

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -40,6 +41,14 @@ def test_sps_takes_both_branches_of_the_minimum():
     assert steps(SPS(), seen(3.0, [3.0, 4.0])) == pytest.approx([0.24])
     assert steps(SPS(), seen(3.0, [1.0, 0.0])) == [1.0]
     assert steps(SPS(scale=2.0, cap=10.0), seen(3.0, [1.0, 0.0])) == [1.5]
+
+
+def test_bounds_may_come_as_an_array_or_a_tensor():
+    assert (
+        SPS(lower=np.array([0.0, 1.0])) == SPS(lower=torch.tensor([0.0, 1.0])) == SPS(lower=[0, 1]) == SPS(lower=(0, 1))
+    )
+    with pytest.raises(ConfigurationError, match="lower must be"):
+        SPS(lower=True)
 
 
 def test_sps_subtracts_the_lower_bound_of_each_client():

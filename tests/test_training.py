@@ -250,3 +250,30 @@ def test_wrong_settings_are_refused(settings, message, unequal_clients):
 def test_wrong_data_is_refused(clients, message):
     with pytest.raises(fedsps.DataError, match=message):
         fedsps.train(model(), clients, rounds=1)
+
+
+def test_an_interrupt_saves_what_was_done(unequal_clients, tmp_path, monkeypatch):
+    from fedsps import session
+
+    plays = []
+    play = session.play
+
+    def interrupted(*arguments):
+        plays.append(1)
+        if len(plays) == 4:
+            raise KeyboardInterrupt
+        return play(*arguments)
+
+    monkeypatch.setattr(session, "play", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        fedsps.train(model(), unequal_clients, rounds=9, checkpoint=tmp_path)
+    rounds = []
+    fedsps.train(
+        model(), unequal_clients, rounds=5, checkpoint=tmp_path, callback=lambda row: rounds.append(row["round"])
+    )
+    assert rounds == [4, 5]
+
+
+def test_a_callback_cannot_change_the_history(unequal_clients):
+    table = fedsps.train(model(), unequal_clients, rounds=2, callback=lambda row: row.clear()).history
+    assert table["round"].tolist() == [1, 2]

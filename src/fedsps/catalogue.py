@@ -9,7 +9,7 @@ from typing import Any
 
 from fedsps.algorithm import Algorithm
 from fedsps.compression import ScaledSign, TopK
-from fedsps.errors import ConfigurationError, unknown
+from fedsps.errors import ConfigurationError, FedspsError, unknown
 from fedsps.methods.deltasgd import DeltaSGD, LocalSmoothness
 from fedsps.methods.fedams import AMSGrad, FedAMS
 from fedsps.methods.fedavg import FedAvg, FedAvgM, Momentum
@@ -90,6 +90,14 @@ class Named:
 
     def build(self) -> Algorithm:
         """The algorithm itself."""
+        try:
+            return self._build()
+        except FedspsError:
+            raise
+        except Exception as error:  # a class of the user's own may raise anything
+            raise ConfigurationError(f"{self.name} cannot be made: {type(error).__name__}: {error}") from error
+
+    def _build(self) -> Algorithm:
         words = _words(self.name)
         if len(words) == 1 and _slot(words[0], 0) is None:
             return find(self.name)(**self.parameters)
@@ -105,7 +113,9 @@ class Named:
             for key, value in self.parameters.items()
             if value != usual[key] or any(value != other[key] for other in alike)
         ]
-        return " ".join([self.name.rpartition(":")[2], *shown])
+        own = self.name.rpartition(":")[2]
+        namesakes = any(other.name != self.name and other.name.rpartition(":")[2] == own for other in others)
+        return " ".join([self.name if namesakes else own, *shown])
 
 
 def find(name: str) -> type[Algorithm]:

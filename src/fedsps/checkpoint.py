@@ -24,6 +24,7 @@ class Checkpoint:
 
     folder: Path
     fingerprint: str
+    device: str = "cpu"  # where the state is read to
 
     @property
     def path(self) -> Path:
@@ -44,7 +45,7 @@ class Checkpoint:
         if not self.path.exists():
             return None
         try:
-            with safe_open(self.path, framework="pt") as file:
+            with safe_open(self.path, framework="pt", device=self.device) as file:
                 notes = file.metadata()
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except Exception as error:
@@ -55,10 +56,6 @@ class Checkpoint:
                 "use another folder, or delete it to start again"
             )
         return unflatten(int(notes["round"]), tensors), json.loads(notes["rows"])
-
-    def delete(self) -> None:
-        """Remove the file once the run is complete."""
-        self.path.unlink(missing_ok=True)
 
 
 def flatten(state: State) -> dict[str, Tensor]:

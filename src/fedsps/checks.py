@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection
 
+import numpy as np
 import torch
 
 from fedsps.errors import ConfigurationError, unknown
@@ -12,7 +13,7 @@ def positive(name: str, value: float | torch.Tensor) -> None:
     """Refuse what is not a finite number above 0 (or a tensor of such numbers, in a sweep of settings)."""
     numbers = value.flatten().tolist() if isinstance(value, torch.Tensor) else [value]
     for number in numbers:
-        if isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number < math.inf:
+        if isinstance(number, bool) or not isinstance(number, int | float | np.number) or not 0 < number < math.inf:
             raise ConfigurationError(f"{name} must be a finite number above 0; got {number!r}")
 
 
@@ -30,7 +31,7 @@ def truth(name: str, value: bool) -> None:
 
 def count(name: str, value: int, least: int = 1) -> None:
     """Refuse what is not a whole number of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise ConfigurationError(f"{name} must be a whole number of at least {least}; got {value!r}")
 
 

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import os
 import sys
 import warnings
 from pathlib import Path
@@ -13,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from fedsps import data as data_files
 from fedsps import plot
@@ -28,7 +30,7 @@ from fedsps.options import with_settings
 from fedsps.paper.document import document
 from fedsps.paper.reproduce import PAGES, reproduce
 from fedsps.paper.reproduce import find as find_page
-from fedsps.result import Result
+from fedsps.result import Result, number
 from fedsps.run import is_done, load, task
 from fedsps.session import Row
 from fedsps.spec import Spec
@@ -61,12 +63,21 @@ ALGORITHM_HELP = (
 
 def main() -> None:
     """Run the command; what fedsps refuses is one line on standard error and exit code 2."""
-    warnings.showwarning = lambda message, *_: screen.print(f"[yellow]note:[/] {message}", highlight=False)
+    warnings.showwarning = lambda message, *_: screen.print(Text.assemble(("note: ", "yellow"), str(message)))
     try:
         app()
-    except FedspsError as error:
-        screen.print(f"[bold red]error:[/] {error}", highlight=False, soft_wrap=True)
+    except (FedspsError, OSError) as error:
+        _complain(str(error))
         sys.exit(2)
+    except Exception as error:  # most likely in a model or a rule of the user's own
+        if os.environ.get("FEDSPS_DEBUG"):
+            raise
+        _complain(f"{type(error).__name__}: {error} (set FEDSPS_DEBUG=1 for the traceback)")
+        sys.exit(1)
+
+
+def _complain(message: str) -> None:
+    screen.print(Text.assemble(("error: ", "bold red"), message), soft_wrap=True)
 
 
 def _version(asked: bool) -> None:
@@ -110,7 +121,7 @@ def train_command(
         _print_json({"digest": spec.digest, "folder": str(runs / spec.digest), "summary": result.summary})
         return
     _print_table(comparison({spec.named.label(): [result]}), title=_title(spec))
-    paper.print(f"run folder: {runs / spec.digest}", highlight=False)
+    _say(f"run folder: {runs / spec.digest}")
 
 
 @app.command(name="compare")
@@ -137,6 +148,7 @@ def compare_command(
     torch.set_num_threads(threads)
     words = algorithms or ["fedsps", "feddecsps", "fedavg:client_stepsize=0.001/0.01/0.1/1"]
     chosen = [named for word in words for named in parse(word)]
+    chosen = [named for place, named in enumerate(chosen) if named not in chosen[:place]]
     if plot.is_available():
         plot.check(figure)
     first = settings.pop("seed")
@@ -154,7 +166,7 @@ def compare_command(
     title = _title(specs[0])
     if as_json:
         rows = _finite(compared.table.to_dict("records"))
-        _print_json({"target_loss": compared.target, "rows": rows, "runs": folders, "figure": str(figure)})
+        _print_json({"target_loss": number(compared.target), "rows": rows, "runs": folders, "figure": str(figure)})
     else:
         _print_table(compared, title)
     if not plot.is_available():
@@ -165,7 +177,7 @@ def compare_command(
     histories = {label: [one.history for one in some] for label, some in results.items()}
     plot.comparison(histories, names, figure, title)
     if not as_json:
-        paper.print(f"figure: {figure}", highlight=False)
+        _say(f"figure: {figure}")
 
 
 @app.command(name="tune")
@@ -209,7 +221,7 @@ def tune_command(
         rows = _finite(outcome.table.to_dict("records"))
         _print_json({"best": outcome.best.parameters, "diverged": outcome.diverged, "trials": rows})
         return
-    table = Table(title=_title(spec), title_justify="left", box=None, padding=(0, 1, 0, 0))
+    table = Table(title=Text(_title(spec)), title_justify="left", box=None, padding=(0, 1, 0, 0))
     for heading in (*space, "score", "", "run"):
         table.add_column(heading, justify="left" if heading in ("", "run") else "right")
     for row in outcome.table.head(10).to_dict("records"):
@@ -217,7 +229,7 @@ def tune_command(
         table.add_row(*(f"{row[name]:g}" for name in space), _number(row["score"]), fate, str(row["digest"]))
     paper.print(table)
     paper.print(f"{len(outcome.table)} trials, {outcome.diverged} diverged; the best 10 are shown", highlight=False)
-    paper.print(f"best: {outcome.best.label()}", highlight=False)
+    _say(f"best: {outcome.best.label()}")
 
 
 @app.command(name="reproduce")
@@ -275,7 +287,7 @@ def reproduce_command(
     for verdict in verdicts:
         table.add_row(verdict.claim.id, verdict.column, verdict.outcome, verdict.numbers, verdict.claim.statement)
     paper.print(table)
-    paper.print(f"written: {place}", highlight=False)
+    _say(f"written: {place}")
 
 
 @app.command(name="evaluate")
@@ -297,17 +309,18 @@ def evaluate_command(
     parts = {"train": made.clients, "test": made.test}
     found: dict[str, float] = {}
     for name, federation in parts.items():
-        loss, accuracy = score(goal, goal.x, goal.buffers, federation.to(goal.x))
-        found |= {
-            f"{name}_loss": loss.mean().item(),
-            f"{name}_accuracy": accuracy.mean().item(),
-        }
+        if not len(federation.targets):
+            continue
+        loss, accuracy = score(goal, goal.x, goal.buffers, federation.to(goal.x, goal.accepted))
+        counts = torch.from_numpy(federation.sizes).to(loss) if spec.weights == "samples" else torch.ones_like(loss)
+        share = counts / counts.sum()
+        found |= {f"{name}_loss": (share * loss).sum().item(), f"{name}_accuracy": (share * accuracy).sum().item()}
         if name == "train":
             found |= {"worst_client_loss": loss.max().item(), "worst_client_accuracy": accuracy.min().item()}
     if as_json:
         _print_json(_finite([found])[0])
         return
-    table = Table(title=f"{spec.named.label()}: {_title(spec)}", title_justify="left", box=None)
+    table = Table(title=Text(f"{spec.named.label()}: {_title(spec)}"), title_justify="left", box=None)
     table.add_column("measure")
     table.add_column("value", justify="right")
     for name, value in found.items():
@@ -413,10 +426,10 @@ def _run_all(specs: list[Spec], runs: Path, fresh: bool, engine: str, jobs: int 
 
 def _columns() -> tuple[ProgressColumn, ...]:
     return (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[note]}"),
+        TextColumn("{task.fields[note]}", markup=False),
         TimeElapsedColumn(),
     )
 
@@ -434,7 +447,7 @@ def _title(spec: Spec) -> str:
 
 def _print_table(compared: Comparison, title: str) -> None:
     table = Table(
-        title=title,
+        title=Text(title),
         title_justify="left",
         caption=compared.note,
         caption_justify="left",
@@ -450,7 +463,7 @@ def _print_table(compared: Comparison, title: str) -> None:
         diverged = " (diverged)" if row["diverged"] else ""
         reached = "never" if np.isinf(row["rounds_to_target"]) else f"{row['rounds_to_target']:.0f}"
         table.add_row(
-            str(row["algorithm"]) + diverged,
+            Text(str(row["algorithm"]) + diverged),
             str(row["rounds"]),
             _number(row["final_train_loss"]),
             _number(row["best_test_accuracy"]),
@@ -459,6 +472,10 @@ def _print_table(compared: Comparison, title: str) -> None:
             f"{row['seconds']:.1f}",
         )
     paper.print(table)
+
+
+def _say(text: str) -> None:
+    paper.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def _print_json(found: Any) -> None:

@@ -47,24 +47,26 @@ def _runs(
     objective: Objective, x: Tensor, buffers: Tensors, federation: Federation
 ) -> Iterator[tuple[Tensor, Tensor, list[int]]]:
     """Outputs and targets of runs of clients, each run large enough for one fast pass."""
-    first, run = 0, []
+    first, stop, run = 0, 0, []
     for number, size in enumerate(federation.sizes.tolist()):
         run.append(size)
-        if sum(run) < SAMPLES_AT_ONCE and number + 1 < federation.clients:
+        stop += size
+        if stop - first < SAMPLES_AT_ONCE and number + 1 < federation.clients:
             continue
-        rows = slice(first, first + sum(run))
+        rows = slice(first, stop)
         inputs = federation.inputs[rows].split(SAMPLES_AT_ONCE)
         yield (
             torch.cat([objective.outputs(x, buffers, part) for part in inputs]),
             federation.targets[rows],
             run,
         )
-        first, run = rows.stop, []
+        first, run = stop, []
 
 
 def _means(values: Tensor, sizes: list[int]) -> Tensor:
     """The mean over each client's samples, `[M] -> [clients]`; one dimension a sample or several."""
     owner = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes)).to(values.device)
     values = values.flatten(1).mean(1) if values.ndim > 1 else values
+    values = values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
     total = torch.zeros(len(sizes), dtype=values.dtype, device=values.device).index_add_(0, owner, values)
     return total / torch.tensor(sizes).to(total)

@@ -19,7 +19,9 @@ class Logistic(Network):
     def loss_and_gradient(
         self, x: Tensor, buffers: Tensors, inputs: Tensor, targets: Tensor
     ) -> tuple[Tensor, Tensor, Tensors]:
-        """Two matrix products for all clients at once."""
+        """Two matrix products for all clients at once; masked or probability targets go the general way."""
+        if self._sizes[1] > 1 and (targets.is_floating_point() or bool((targets < 0).any())):
+            return super().loss_and_gradient(x, buffers, inputs, targets)
         features = inputs.flatten(x.ndim)  # [..., B, p]
         weight, bias = x.split(self._sizes, dim=-1)
         weight = weight.unflatten(-1, self._shapes[0])

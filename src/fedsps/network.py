@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +13,7 @@ from fedsps.errors import ConfigurationError
 from fedsps.shapes import Tensors
 
 Loss = Callable[[Tensor, Tensor], Tensor]
+IGNORED = -100  # cross-entropy's mark for a sample that does not count
 
 
 class Network:
@@ -23,6 +25,7 @@ class Network:
 
     def __init__(self, module: nn.Module, loss: Loss = F.cross_entropy) -> None:
         self._module = copy.deepcopy(module)
+        self._watched = _WithBuffers(self._module)
         self._loss = loss
         trained = trainable(self._module)
         self._names = list(trained)
@@ -50,37 +53,42 @@ class Network:
         buffers = {name: value.clone() for name, value in buffers.items()}  # batch norm updates them in place
         x = x.detach().requires_grad_()
         with torch.enable_grad():
-            loss = self._losses(x, buffers, inputs, targets)
-        if loss.shape != x.shape[:-1]:
-            raise ConfigurationError(
-                f"the loss function must return one number for a batch; it returned a tensor of shape "
-                f"{tuple(loss.shape[x.ndim - 1 :])}: use reduction='mean'"
-            )
-        (gradient,) = torch.autograd.grad(loss.sum(), x)
+            loss, buffers = self._losses(x, buffers, inputs, targets)
+            if loss.shape != x.shape[:-1]:
+                raise ConfigurationError(
+                    f"the loss function must return one number for a batch; it returned a tensor of shape "
+                    f"{tuple(loss.shape[x.ndim - 1 :])}: use reduction='mean'"
+                )
+            (gradient,) = torch.autograd.grad(loss.sum(), x)
         return loss.detach(), gradient, {name: value.detach() for name, value in buffers.items()}
 
-    def _losses(self, x: Tensor, buffers: Tensors, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Each client's loss, `[...]`; a plain mean is taken over all clients at once, which is faster."""
+    def _losses(self, x: Tensor, buffers: Tensors, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensors]:
+        """Each client's loss, `[...]`, and buffers; a plain mean is taken over all clients at once, which is faster."""
         leading, parameters = x.ndim - 1, self._parameters(x)
         if self.is_plain_mean and targets.ndim == leading + 1:
-            outputs = stacked(self._forward, leading)(parameters, buffers, inputs)
+            outputs, after = stacked(self._forward, leading)(parameters, buffers, inputs)
             losses = self.sample_losses(outputs.flatten(0, leading), targets.flatten())
             if losses is not None:
-                means: Tensor = losses.unflatten(0, targets.shape).mean(-1)
-                return means
-        return stacked(self._batch_loss, leading)(parameters, buffers, inputs, targets)
+                return losses.unflatten(0, targets.shape).mean(-1), after
+        found: tuple[Tensor, Tensors] = stacked(self._batch_loss, leading)(parameters, buffers, inputs, targets)
+        return found
 
-    def _forward(self, parameters: Tensors, buffers: Tensors, inputs: Tensor) -> Tensor:
-        outputs = functional_call(self._module, (parameters, buffers), (inputs,))
+    def _forward(self, parameters: Tensors, buffers: Tensors, inputs: Tensor) -> tuple[Tensor, Tensors]:
+        """The outputs and the buffers after them, whether the module changed those in place or put new ones."""
+        state = {f"module.{name}": value for name, value in (parameters | buffers).items()}
+        outputs, after = functional_call(self._watched, state, (inputs,))
         if not isinstance(outputs, Tensor):
             raise ConfigurationError(
                 f"the model must return a tensor; {type(self._module).__name__} returned {type(outputs).__name__}: "
                 "wrap it in a module that returns its logits"
             )
-        return outputs
+        return outputs, after
 
-    def _batch_loss(self, parameters: Tensors, buffers: Tensors, inputs: Tensor, targets: Tensor) -> Tensor:
-        return self._loss(self._forward(parameters, buffers, inputs), targets)
+    def _batch_loss(
+        self, parameters: Tensors, buffers: Tensors, inputs: Tensor, targets: Tensor
+    ) -> tuple[Tensor, Tensors]:
+        outputs, after = self._forward(parameters, buffers, inputs)
+        return self._loss(outputs, targets), after
 
     def _parameters(self, x: Tensor) -> Tensors:
         pieces = x.split(self._sizes, dim=-1)
@@ -93,7 +101,7 @@ class Network:
         """Evaluation mode, without gradients."""
         self._module.eval()
         with torch.no_grad():
-            return self._forward(self._parameters(x), buffers, inputs)
+            return self._forward(self._parameters(x), buffers, inputs)[0]
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The given loss."""
@@ -121,11 +129,29 @@ class Network:
 
     def hits(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
         """Class with the largest output, or the sign of a single logit under a binary cross-entropy."""
-        if not targets.is_floating_point() and outputs.ndim == targets.ndim + 1:
-            return outputs.argmax(1) == targets
-        if is_binary(self._loss) and outputs.shape == targets.shape:
-            return (outputs > 0) == (targets > 0.5)
-        return None
+        if is_binary(self._loss):
+            return (outputs > 0) == (targets > 0.5) if outputs.shape == targets.shape else None
+        if targets.is_floating_point() or outputs.ndim != targets.ndim + 1 or outputs.shape[0] != targets.shape[0]:
+            return None
+        simple = outputs.ndim == 2 and bool((targets < outputs.shape[1]).all())
+        return outputs.argmax(1) == targets if simple or is_cross_entropy(self._loss) else None
+
+    def accepted(self, targets: Tensor) -> Tensor:
+        """The targets in the dtype that the loss wants: class numbers as int64, yes and no as floats."""
+        if is_binary(self._loss):
+            return targets.to(self._x.dtype)
+        return targets.long() if is_cross_entropy(self._loss) and not targets.is_floating_point() else targets
+
+    def check_targets(self, outputs: Tensor, targets: Tensor) -> None:
+        """Refuse class numbers that the model has no output for."""
+        if not is_cross_entropy(self._loss) or targets.is_floating_point() or outputs.ndim < 2:
+            return
+        counted = targets[targets != getattr(self._loss, "ignore_index", IGNORED)]
+        if counted.numel() and not 0 <= counted.min() <= counted.max() < outputs.shape[1]:
+            raise ConfigurationError(
+                f"the model has {outputs.shape[1]} outputs, but targets go from {counted.min()} to {counted.max()}: "
+                "it needs one output for each class, and targets that count from 0"
+            )
 
     def sample_bytes(self, inputs: Tensor, targets: Tensor) -> int:
         """Measured by watching what autograd saves."""
@@ -152,7 +178,19 @@ class Network:
         return module
 
 
-def stacked(function: Callable[..., Tensor], axes: int) -> Callable[..., Tensor]:
+class _WithBuffers(nn.Module):
+    """A module that returns its buffers beside its outputs."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, inputs: Tensor) -> tuple[Any, Tensors]:
+        outputs = self.module(inputs)
+        return outputs, dict(self.module.named_buffers())
+
+
+def stacked(function: Callable[..., Any], axes: int) -> Callable[..., Any]:
     """The function over so many leading axes of all its arguments; each client draws its own dropout."""
     for _ in range(axes):
         function = vmap(function, randomness="different")
@@ -181,13 +219,18 @@ def trainable(module: nn.Module) -> dict[str, nn.Parameter]:
 
 def plain_mean(loss: Loss) -> Callable[..., Tensor] | None:
     """The functional form of a loss that is the plain mean of its samples' losses; None if it is not known to be."""
-    if isinstance(loss, nn.CrossEntropyLoss | nn.BCEWithLogitsLoss):
-        weighted = loss.weight is not None or getattr(loss, "pos_weight", None) is not None
-        altered = loss.reduction != "mean" or getattr(loss, "label_smoothing", 0.0) != 0.0
-        if weighted or altered:
-            return None
-        return F.cross_entropy if isinstance(loss, nn.CrossEntropyLoss) else F.binary_cross_entropy_with_logits
+    if type(loss) is nn.CrossEntropyLoss:
+        plain = loss.weight is None and loss.reduction == "mean" and loss.label_smoothing == 0
+        return F.cross_entropy if plain and loss.ignore_index == IGNORED else None
+    if type(loss) is nn.BCEWithLogitsLoss:
+        plain = loss.weight is None and loss.pos_weight is None and loss.reduction == "mean"
+        return F.binary_cross_entropy_with_logits if plain else None
     return loss if loss in (F.cross_entropy, F.binary_cross_entropy_with_logits) else None
+
+
+def is_cross_entropy(loss: Loss) -> bool:
+    """Whether the loss takes one output for each class, and class numbers."""
+    return loss is F.cross_entropy or isinstance(loss, nn.CrossEntropyLoss)
 
 
 def is_binary(loss: Loss) -> bool:

@@ -52,6 +52,14 @@ class Objective(Protocol):
         """Which predictions are right `[B]`, or None where accuracy has no meaning."""
         ...
 
+    def accepted(self, targets: Tensor) -> Tensor:
+        """The targets in the dtype that the loss wants."""
+        ...
+
+    def check_targets(self, outputs: Tensor, targets: Tensor) -> None:
+        """Refuse targets that do not fit the outputs."""
+        ...
+
     def sample_bytes(self, inputs: Tensor, targets: Tensor) -> int:
         """What the forward pass of one sample keeps in memory for the backward, measured on a batch `[B, *]`."""
         ...

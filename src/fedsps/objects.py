@@ -42,7 +42,8 @@ def _import(place: str) -> ModuleType:
 def _import_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise ConfigurationError(f"there is no file {path}")
-    name = f"fedsps_user_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
+    # named by what it holds, so that an edited file is read again
+    name = f"fedsps_user_{hashlib.sha256(str(path.resolve()).encode() + path.read_bytes()).hexdigest()[:12]}"
     if name in sys.modules:
         return sys.modules[name]
     description = importlib.util.spec_from_file_location(name, path)

@@ -2,9 +2,11 @@
 
 import json
 import platform
+import shutil
 import subprocess
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +23,21 @@ from fedsps.version import __version__
 SPEC, HISTORY, SUMMARY, WEIGHTS = "spec.json", "history.parquet", "summary.json", "model.safetensors"
 
 
+@cache
+def commit() -> str | None:
+    """The commit of the checkout that this file is in, if it is in one."""
+    checkout = Path(__file__).parents[2]
+    if not (checkout / ".git").exists() or shutil.which("git") is None:
+        return None
+    words = ["git", "-C", str(checkout), "rev-parse", "HEAD"]
+    return subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip() or None
+
+
 def provenance() -> dict[str, Any]:
     """With what, where and when a run was made."""
-    checkout = Path(__file__).parents[2]
-    commit = None
-    if (checkout / ".git").exists():
-        found = subprocess.run(
-            ["git", "-C", str(checkout), "rev-parse", "HEAD"], capture_output=True, text=True, check=False
-        )
-        commit = found.stdout.strip() or None
     return {
         "fedsps": __version__,
-        "commit": commit,
+        "commit": commit(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,

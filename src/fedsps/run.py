@@ -17,13 +17,13 @@ from fedsps.data import LabelledData, from_file
 from fedsps.data import load as load_data
 from fedsps.data import partition as deal
 from fedsps.data.federated import Federation
-from fedsps.errors import ConfigurationError, unknown
+from fedsps.errors import ConfigurationError, DataError, FedspsError, unknown
 from fedsps.models import LeNet, LogisticRegression, ResNet18
 from fedsps.network import Loss
 from fedsps.objects import import_object
 from fedsps.result import SPEC, SUMMARY, Result, read_json
 from fedsps.session import Engine
-from fedsps.spec import Spec
+from fedsps.spec import Spec, file_digest
 from fedsps.training import Callback, train
 
 MODELS = ("logistic", "lenet", "resnet18")
@@ -50,7 +50,8 @@ def task(spec: Spec) -> Task:
     """Load and split the data, and build the model."""
     if spec.dtype not in DTYPES:
         raise unknown("dtype", spec.dtype, DTYPES)
-    data = _data(spec.data, spec.scaling, spec.client_column, spec.target_column)
+    columns = (spec.client_column, spec.target_column)
+    data = _data(spec.data, spec.scaling, *columns, spec.loss == "squared", spec.files.get("data"))
     loss = loss_name(spec, data.classes)
     model = build_model(spec, data.inputs.shape[1:], data.classes)
     settings = ("partition", "clients", "alpha", "shards_per_client", "samples", "flipped", "seed")
@@ -81,7 +82,8 @@ def _split(
 
     sizes = np.array([len(one) for one in split.rows], dtype=np.int64)
     clients = Federation(*pair(data.inputs[rows], targets[rows]), sizes)
-    return clients, Federation.of([pair(data.test_inputs, data.test_targets)]), split.dropped
+    test = Federation(*pair(data.test_inputs, data.test_targets), np.array([len(data.test_targets)]))
+    return clients, test, split.dropped
 
 
 def some(data: LabelledData, samples: int, seed: int) -> LabelledData:
@@ -107,12 +109,22 @@ def flip(targets: Any, classes: int, share: float, seed: int) -> Any:
 
 
 @lru_cache(maxsize=2)
-def _data(name: str, scaling: str | None, client_column: str | None, target_column: str | None) -> LabelledData:
+def _data(
+    name: str,
+    scaling: str | None,
+    client_column: str | None,
+    target_column: str | None,
+    regression: bool,
+    digest: str | None,
+) -> LabelledData:
+    """The data set; a file is told apart by its digest too, so that an edited one is read again."""
     if not Path(name).suffix:
         return load_data(name, scaling)
     if scaling is not None:
         raise ConfigurationError(f"scaling {scaling!r} is for the named data sets: scale {name} yourself")
-    return from_file(name, client_column, target_column)
+    if digest is not None and file_digest(Path(name)) != digest:
+        raise DataError(f"{name} has changed since this run was asked for: run it again")
+    return from_file(name, client_column, target_column, regression)
 
 
 def loss_name(spec: Spec, classes: int) -> str:
@@ -134,7 +146,12 @@ def build_model(spec: Spec, shape: tuple[int, ...], classes: int) -> nn.Module:
 
 def _model(spec: Spec, shape: tuple[int, ...], classes: int) -> nn.Module:
     if ":" in spec.model:
-        made = import_object(spec.model)()
+        try:
+            made = import_object(spec.model)()
+        except FedspsError:
+            raise
+        except Exception as error:
+            raise ConfigurationError(f"{spec.model}() failed: {type(error).__name__}: {error}") from error
         if not isinstance(made, nn.Module):
             raise ConfigurationError(f"{spec.model}() must return a torch.nn.Module; got {type(made).__name__}")
         return made
@@ -189,7 +206,7 @@ def run(
         batch_size=spec.batch_size or None,
         cohort=spec.cohort or None,
         seed=spec.seed,
-        test=made.test,
+        test=made.test if len(made.test.targets) else None,
         loss=made.loss,
         weights=spec.weights,  # type: ignore[arg-type]
         augment=spec.augment,  # type: ignore[arg-type]

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsps import history
+from fedsps import history, streams
 from fedsps.checks import choice
 from fedsps.data.federated import Federation
 from fedsps.engine import loop, stacked
 from fedsps.engine.round import Collect, Round, play
 from fedsps.engine.setting import Setting, State, start
-from fedsps.errors import ConfigurationError, LowerBoundError
+from fedsps.errors import ConfigurationError, FedspsError, LowerBoundError
 from fedsps.evaluate import score
 from fedsps.parts import Trace
 
@@ -80,31 +80,30 @@ def prepare(setting: Setting, engine: Engine) -> tuple[Setting, Collect]:
     """Try the model on one small batch before the run: which engine can take it, and how much memory it needs."""
     goal, federation = setting.objective, setting.federation
     smallest = int(federation.sizes.argmin())
-    rows = slice(int(federation.offsets[smallest]), int(federation.offsets[smallest] + federation.sizes[smallest]))
-    inputs, targets = (
-        federation.inputs[rows][: setting.batch_size],
-        federation.targets[rows][: setting.batch_size],
-    )
+    start = int(federation.offsets[smallest])
+    rows = slice(start, start + int(min(federation.sizes[smallest], setting.batch_size or federation.sizes[smallest])))
+    inputs, targets = federation.inputs[rows].clone(), federation.targets[rows].clone()
     try:
-        sample_bytes = goal.sample_bytes(inputs, targets)
-        outputs = goal.outputs(goal.x, goal.buffers, inputs)
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        with warnings.catch_warnings(), streams.torch_seed(setting.seed, "trial"):
+            warnings.filterwarnings("error", message="Using a target size")  # torch would broadcast the two
+            goal.loss_and_gradient(goal.x, goal.buffers, inputs, targets)
+            sample_bytes = goal.sample_bytes(inputs, targets)
+            outputs = goal.outputs(goal.x, goal.buffers, inputs)
+    except FedspsError:
+        raise
+    except Exception as error:
         raise ConfigurationError(
             f"the model and the loss cannot take a batch of client {smallest} "
             f"(inputs {_kind(inputs)}, targets {_kind(targets)}): {_first_line(error)}"
         ) from error
-    are_classes = not targets.is_floating_point() and goal.hits(outputs, targets) is not None
-    if are_classes and federation.targets.max() >= outputs.shape[1]:
-        raise ConfigurationError(
-            f"the model has {outputs.shape[1]} outputs, but targets go up to {federation.targets.max()}: "
-            "it needs one output for each class, and targets that count from 0"
-        )
+    goal.check_targets(outputs, federation.targets)
     setting = replace(setting, sample_bytes=sample_bytes)
     if engine == "loop":
         return setting, loop.collect
     try:
         twice = [_twice(value) for value in (goal.x, inputs, targets)]
-        goal.loss_and_gradient(twice[0], {name: _twice(value) for name, value in goal.buffers.items()}, *twice[1:])
+        with streams.torch_seed(setting.seed, "trial"):
+            goal.loss_and_gradient(twice[0], {name: _twice(value) for name, value in goal.buffers.items()}, *twice[1:])
     except (RuntimeError, ValueError, NotImplementedError) as error:
         reason = f"the model cannot be computed for several clients at once ({_first_line(error)})"
         if engine == "stacked":
@@ -123,4 +122,4 @@ def _kind(values: Tensor) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0]
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -27,8 +27,11 @@ def like(value: float | Tensor, scalars: Tensor) -> Tensor:
 
 def mean(values: Tensor, weights: Tensor) -> Tensor:
     """Weighted sum over the leading client axis: `[clients, ...], [clients] -> [...]`."""
-    total: Tensor = torch.tensordot(weights.to(values.dtype), values, dims=1)
-    return total
+    half = values.dtype in (torch.float16, torch.bfloat16)
+    total: Tensor = torch.tensordot(
+        weights.to(torch.float32 if half else values.dtype), values.float() if half else values, dims=1
+    )
+    return total.to(values.dtype)
 
 
 def scalars(x: Tensor, value: float | Tensor) -> Tensor:

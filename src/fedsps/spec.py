@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from fedsps.catalogue import Named, code_digest
+from fedsps.checks import count
 from fedsps.errors import ConfigurationError, DataError, unknown
 from fedsps.objects import source_digest
+
+AT_LEAST_ONE = ("clients", "rounds", "local_steps", "shards_per_client", "width")
 
 
 def _setting(default: Any, panel: str, help: str) -> Any:
@@ -61,8 +64,8 @@ class Spec:
         known = {one.name: one.type for one in fields(cls)}
         for name, kind in known.items():
             value = getattr(spec, name)
-            if kind is int and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
-                raise ConfigurationError(f"{name} must be a whole number of at least 0; got {value!r}")
+            if kind is int:
+                count(name, value, least=1 if name in AT_LEAST_ONE else 0)
         if not 0 <= spec.flipped < 1:
             raise ConfigurationError(f"flipped must be at least 0 and below 1; got {spec.flipped!r}")
         if spec.partition is None:
@@ -71,7 +74,7 @@ class Spec:
         if ":" in spec.model:
             found["model"] = source_digest(spec.model)
         if Path(spec.data).suffix:
-            found["data"] = _file_digest(Path(spec.data))
+            found["data"] = file_digest(Path(spec.data))
         return replace(spec, files={name: digest for name, digest in found.items() if digest})
 
     @property
@@ -109,7 +112,8 @@ def _has_clients(spec: Spec) -> bool:
         return "clients.npy" in archive.namelist()
 
 
-def _file_digest(path: Path) -> str:
+def file_digest(path: Path) -> str:
+    """The sha256 of a file."""
     if not path.is_file():
         raise DataError(f"there is no file {path}")
     with path.open("rb") as file:

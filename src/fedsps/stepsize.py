@@ -52,13 +52,15 @@ class PolyakRule(StepsizeRule):
     def __post_init__(self) -> None:
         positive("scale", self.scale)
         positive("cap", self.cap)
+        if hasattr(self.lower, "tolist"):  # an array or a tensor
+            object.__setattr__(self, "lower", self.lower.tolist())
         if isinstance(self.lower, list):
             object.__setattr__(self, "lower", tuple(self.lower))
         try:
             bounds = torch.as_tensor(self.lower, dtype=torch.float64)
         except (TypeError, ValueError, RuntimeError):
             bounds = torch.tensor(torch.nan)
-        if bounds.numel() == 0 or not bounds.isfinite().all():
+        if bounds.numel() == 0 or bounds.ndim > 1 or not bounds.isfinite().all() or isinstance(self.lower, bool):
             raise ConfigurationError(f"lower must be a finite number, or one for each client; got {self.lower!r}")
 
     def check(self, clients: int) -> None:

@@ -66,13 +66,15 @@ def train(
         augment: "crop-flip" shifts (by up to 4 pixels) and mirrors images `[channels, height, width]` at random.
         evaluate_every: rounds between two evaluations; the last round is always evaluated. 0: never.
         stop_at_loss: stop once `train_loss` is at most this.
-        callback: called after each round with its row of the history; training stops if it returns True.
-        engine: "stacked" computes all clients of a round at once, "loop" one after another, with the same result;
-            "auto" takes the first wherever the model can be stacked.
+        callback: called after each round with a copy of its row of the history; training stops if it returns True.
+        engine: "stacked" computes all clients of a round at once, "loop" one after another, with the same result
+            up to rounding (but other draws of dropout); "auto" takes the first wherever the model can be stacked.
         memory_limit: bytes that the stacked engine may take for one chunk of clients.
         checkpoint: a folder where the run is saved as it goes; called again with it, `train` goes on from there.
         checkpoint_seconds: the time between two saves.
     """
+    if not isinstance(model, nn.Module):
+        raise ConfigurationError(f"model must be a torch.nn.Module; got {type(model).__name__}")
     algorithm = FedSPS() if algorithm is None else algorithm
     if not isinstance(algorithm, Algorithm):
         raise ConfigurationError(f"algorithm must be one, like fedsps.FedSPS(); got {algorithm!r}")
@@ -98,7 +100,7 @@ def train(
     goal = objective(model, loss)
     setting = Setting(
         objective=goal,
-        federation=federation.to(goal.x),
+        federation=federation.to(goal.x, goal.accepted),
         algorithm=algorithm,
         local_steps=local_steps,
         batch_size=batch_size,
@@ -108,7 +110,7 @@ def train(
         augment=augment,
         memory_limit=memory_limit,
     )
-    session = Session(setting, engine, None if test is None else held_out(test).to(goal.x))
+    session = Session(setting, engine, None if test is None else held_out(test).to(goal.x, goal.accepted))
     spec = {
         "algorithm": repr(algorithm),
         "model": type(model).__name__,
@@ -121,18 +123,23 @@ def train(
         "weights": weights,
         "augment": augment,
     }
-    saver = None if checkpoint is None else Checkpoint(Path(checkpoint), fingerprint(setting))
+    saver = None if checkpoint is None else Checkpoint(Path(checkpoint), fingerprint(setting), str(goal.x.device))
     if saver is not None and (found := saver.load()):
         session.state, session.rows = found
     last_save = time.monotonic()
     while len(session.rows) < rounds and not _is_over(session, stop_at_loss):
         number = len(session.rows) + 1
         due = evaluate_every > 0 and (number % evaluate_every == 0 or number == rounds)
-        row = session.advance(evaluate=due)
+        try:
+            row = session.advance(evaluate=due)
+        except KeyboardInterrupt:
+            if saver is not None:
+                saver.save(session.state, session.rows)
+            raise
         if saver is not None and time.monotonic() - last_save >= checkpoint_seconds:
             saver.save(session.state, session.rows)
             last_save = time.monotonic()
-        if callback is not None and callback(row):
+        if callback is not None and callback(dict(row)):
             break
     if saver is not None:
         saver.save(session.state, session.rows)

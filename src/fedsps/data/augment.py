@@ -24,4 +24,4 @@ def crop_and_flip(images: Tensor, seed: int, round: int, clients: Rows) -> Tenso
     columns = right[:, None] + torch.where(flip[:, None], column.flip(0), column)
     number = torch.arange(len(flat), device=images.device)
     cropped = flat[number[:, None, None], :, rows[:, :, None], columns[:, None, :]]  # [images, height, width, channels]
-    return cropped.permute(0, 3, 1, 2).reshape(images.shape)
+    return cropped.permute(0, 3, 1, 2).contiguous().reshape(images.shape)

@@ -1,7 +1,7 @@
 """The clients' data as tensors ready for the engines."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -44,12 +44,17 @@ class Federation:
             self.targets.index_select(0, index).unflatten(0, rows.shape),
         )
 
-    def to(self, like: Tensor) -> "Federation":
-        """On the device of `like`, floating inputs and targets in its dtype."""
-        inputs, targets = _convert(self.inputs, like), _convert(self.targets, like)
+    def to(self, like: Tensor, accepted: Callable[[Tensor], Tensor] = lambda targets: targets) -> "Federation":
+        """On the device of `like`, floating inputs and targets in its dtype, and targets as a loss accepts them."""
+        inputs, targets = _convert(self.inputs, like), accepted(_convert(self.targets, like))
         return (
             self if inputs is self.inputs and targets is self.targets else replace(self, inputs=inputs, targets=targets)
         )
+
+    @cached_property
+    def least_target(self) -> float:
+        """The smallest target; a negative class number marks samples that do not count."""
+        return float(self.targets.min())
 
     @cached_property
     def digest(self) -> bytes:

@@ -21,14 +21,16 @@ class _Own(NamedTuple):
     tests: int = 0
 
 
-def from_file(path: str | Path, client_column: str | None = None, target_column: str | None = None) -> LabelledData:
+def from_file(
+    path: str | Path, client_column: str | None = None, target_column: str | None = None, regression: bool = False
+) -> LabelledData:
     """The user's own data, `.npz` or `.csv`.
 
     `.npz`: arrays `inputs` and `targets`, if wanted `clients` (an id for each sample), `test_inputs` and
     `test_targets`. `.csv`: the target column is the one named, or "target", or the last; all others but the
     client column are inputs. Without a test part a fifth is held out, of each client if there are clients.
 
-    Targets become classes 0..K-1 in sorted order, unless some are fractions: then they stay, for regression.
+    Targets become classes 0..K-1 in sorted order; they stay as they are if some are fractions, or for `regression`.
     """
     path = Path(path)
     if path.suffix.lower() not in (".npz", ".csv"):
@@ -42,7 +44,7 @@ def from_file(path: str | Path, client_column: str | None = None, target_column:
     else:
         own = _npz(path)
 
-    inputs, (targets, classes) = own.inputs, _class_numbers(own.targets, f"{path}: the target")
+    inputs, (targets, classes) = own.inputs, _class_numbers(own.targets, f"{path}: the target", regression)
     rows = np.arange(len(inputs))
     train, test = np.split(rows, [-own.tests]) if own.tests else hold_out(len(rows), own.clients)
     parts = inputs[train], targets[train], inputs[test], targets[test]
@@ -132,12 +134,12 @@ def _numbers(values: Array, what: str) -> Inputs:
     return numbers
 
 
-def _class_numbers(targets: Array, what: str) -> tuple[Labels | Inputs, int]:
+def _class_numbers(targets: Array, what: str, regression: bool) -> tuple[Labels | Inputs, int]:
     if targets.dtype.kind not in "fiubUS":
         raise DataError(f"{what} holds {targets.dtype}: use numbers or names")
-    if targets.dtype.kind == "f":
+    if targets.dtype.kind == "f" or regression:
         numbers = _numbers(targets, what)
-        if (targets % 1).any():
+        if regression or (targets % 1).any():
             return numbers, 0
     names, classes = np.unique(targets, return_inverse=True)
     return classes.astype(np.int64), len(names)

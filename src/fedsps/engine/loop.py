@@ -9,6 +9,7 @@ from fedsps.engine.round import Collected
 from fedsps.engine.setting import Setting, State
 from fedsps.engine.work import batches
 from fedsps.parts import Exchange, Trace, bytes_of
+from fedsps.shapes import mean
 from fedsps.streams import Rows
 
 
@@ -35,9 +36,7 @@ def collect(setting: Setting, state: State, exchange: Exchange, audience: Rows) 
     if trained:
         bytes_up += sum(bytes_of(*one.values()) for one in buffers)
     return Collected(
-        mean={
-            name: torch.stack([s * m[name] for s, m in zip(shares, messages, strict=True)]).sum(0) for name in message
-        },
+        mean={name: mean(torch.stack([message[name] for message in messages]), shares) for name in message},
         buffers={name: _middle(torch.stack([one[name] for one in buffers])) for name in state.buffers}
         if trained
         else state.buffers,

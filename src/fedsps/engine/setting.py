@@ -57,14 +57,15 @@ class Setting:
 
         Only a loss that is a plain mean can be taken in pieces, and only where there are no batch statistics.
         """
-        if not self.objective.is_plain_mean or self.objective.buffers:
+        masked = not self.federation.targets.is_floating_point() and self.federation.least_target < 0
+        if not self.objective.is_plain_mean or self.objective.buffers or masked:
             return batch
         return min(batch, max(1, self.memory_limit // max(1, clients * self.sample_bytes)))
 
     def shares(self, clients: Rows) -> Tensor:
         """The weights of the mean over these clients; they add up to 1."""
         counts = np.ones(len(clients)) if self.weights == "uniform" else self.federation.sizes[clients]
-        return torch.from_numpy(counts / counts.sum()).to(self.objective.x)
+        return torch.from_numpy(counts / counts.sum()).to(self.objective.x.device)  # float64; the mean converts it
 
     def gradients(self, clients: Rows, batch: int, evaluations: int) -> int:
         """The cost of so many evaluations by each of these clients, in mini-batches."""

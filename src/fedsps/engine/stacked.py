@@ -23,7 +23,7 @@ def collect(setting: Setting, state: State, exchange: Exchange, audience: Rows) 
     """The work of all clients of a chunk at once; chunks add up."""
     received = exchange.broadcast(state.server)
     shares, uniform = setting.shares(audience), torch.full((len(audience),), 1 / len(audience), dtype=torch.float64)
-    clients = state.clients
+    clients = {name: value.clone() for name, value in state.clients.items()}
     total: Tensors = {}
     buffers: Tensors = {}
     traces: list[Trace] = []
@@ -40,7 +40,8 @@ def collect(setting: Setting, state: State, exchange: Exchange, audience: Rows) 
                 {name: value.expand(len(numbers), *value.shape) for name, value in received.items()},
                 work,
             )
-        clients = {name: value.index_copy(0, index, own[name]) for name, value in clients.items()}
+        for name, value in own.items():
+            clients[name].index_copy_(0, index, value)
         for name, value in message.items():
             part = mean(value, shares[positions])
             total[name] = total[name] + part if name in total else part

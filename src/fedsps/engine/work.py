@@ -10,7 +10,7 @@ from fedsps.data.augment import crop_and_flip
 from fedsps.engine.setting import Setting
 from fedsps.objective import Objective
 from fedsps.parts import Exchange, LossAndGradient
-from fedsps.shapes import Tensors
+from fedsps.shapes import Tensors, scalars
 from fedsps.streams import Rows
 
 
@@ -87,7 +87,7 @@ def batches(setting: Setting, exchange: Exchange, round: int, clients: Rows, bat
         targets=targets,
         buffers={name: value.expand(len(clients), *value.shape) for name, value in buffers.items()},
         client=torch.from_numpy(clients).to(x.device),
-        fraction=torch.from_numpy(batch / sizes).to(x),
+        fraction=scalars(x.expand(len(clients), -1), torch.from_numpy(batch / sizes)),
         iteration=round * setting.local_steps,
         most_samples=setting.most_samples(len(clients), batch),
     )
