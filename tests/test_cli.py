@@ -213,7 +213,7 @@ def test_an_edited_file_is_read_again_in_the_same_process(fed, tmp_path):
     assert "p.csv has changed" in err
     weights = [json.loads(fed(*words)[1])["folder"]]
     one, two = (fedsps.load(tmp_path / folder).model.weight for folder in (first["folder"], weights[0]))
-    assert float((one * two).sum()) < 0, "opposite labels, opposite weights"
+    assert (one * two).sum().item() < 0, "opposite labels, opposite weights"
     (tmp_path / "net.py").write_text("from torch import nn\ndef make():\n    return nn.Linear(64, 10)\n")
     net = ["train", "--model", "net.py:make", *QUICK, "--json"]
     fed(*net)

@@ -60,7 +60,7 @@ class _Polyak(Optimizer):
                 loss = closure()
         if loss is None:
             raise ConfigurationError("the closure returned None: it must return the loss")
-        value, size = float(loss), 0.0
+        value, size = (loss.item() if isinstance(loss, Tensor) else float(loss)), 0.0
         moved = []
         for group in self.param_groups:
             parameters = [parameter for parameter in group["params"] if _moves(parameter)]
