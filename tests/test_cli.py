@@ -255,6 +255,7 @@ def test_errors_of_the_users_own_code_are_one_line(fed, tmp_path):
         "def fails():\n    raise RuntimeError('no network')\n"
         "class Rule(StepsizeRule):\n    def __call__(self, state, seen):\n        return 1 / 0, state\n"
         "class Loud(fedsps.Algorithm):\n    def __init__(self) -> None:\n        raise RuntimeError('no')\n"
+        "class Needs(fedsps.Algorithm):\n    def __init__(self, *, size) -> None:\n        pass\n"
         "class Late(fedsps.Algorithm):\n    def __init__(self) -> None:\n        super().__init__(stepsize=Rule())\n"
     )
     for words, message in (
@@ -262,6 +263,7 @@ def test_errors_of_the_users_own_code_are_one_line(fed, tmp_path):
         (["--model", "bad.py:fails"], "no network"),
         (["bad.py:Loud"], "bad.py:Loud cannot be made: RuntimeError: no"),
         (["bad.py:Late"], "ZeroDivisionError"),
+        (["bad.py:Needs"], "parameter 'size' of bad.py:Needs has no default value"),
     ):
         code, _, err = fed("train", *words, *QUICK)
         assert code in (1, 2)

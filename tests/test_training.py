@@ -177,6 +177,15 @@ def test_batch_norm_statistics_survive_a_resume(tmp_path):
         assert torch.equal(value, again.model.state_dict()[name])
 
 
+class LearnedLoss(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.temperature = nn.Parameter(torch.ones(()))
+
+    def forward(self, outputs, targets):
+        return F.cross_entropy(outputs / self.temperature, targets)
+
+
 def double_loss(outputs, targets):
     return 2 * F.cross_entropy(outputs, targets)
 
@@ -220,6 +229,8 @@ def test_results_are_saved_and_loaded_without_pickle(unequal_clients, tmp_path):
     [
         ({"algorithm": "fedsps"}, "algorithm must be one, like fedsps.FedSPS"),
         ({"algorithm": fedsps.FedSPS}, "algorithm must be one"),
+        ({"stop_at_loss": 0.1, "evaluate_every": 0}, "stop_at_loss needs evaluations"),
+        ({"loss": LearnedLoss()}, "trainable parameters, which would not be trained"),
         ({"rounds": 0}, "rounds must be a whole number of at least 1; got 0"),
         ({"local_steps": 2.5}, "local_steps must be a whole number"),
         ({"batch_size": -1}, "batch_size must be"),

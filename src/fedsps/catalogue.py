@@ -175,11 +175,17 @@ def _slot(word: str, place: int) -> str | None:
 
 def _signatures(words: list[str]) -> list[tuple[str, dict[str, Any]]]:
     """Each word with its own parameters and their defaults."""
-    makers = [find(word) if _slot(word, place) is None else PARTS[word][1] for place, word in enumerate(words)]
-    return [
-        (word, {key: one.default for key, one in inspect.signature(make).parameters.items()})
-        for word, make in zip(words, makers, strict=True)
+    makers: list[Callable[..., Any]] = [
+        find(word) if _slot(word, place) is None else PARTS[word][1] for place, word in enumerate(words)
     ]
+    found = []
+    for word, make in zip(words, makers, strict=True):
+        parameters = inspect.signature(make).parameters
+        for key, one in parameters.items():
+            if one.default is inspect.Parameter.empty:
+                raise ConfigurationError(f"parameter {key!r} of {word} has no default value: give it one in its class")
+        found.append((word, {key: one.default for key, one in parameters.items()}))
+    return found
 
 
 def named(name: str, **given: Any) -> Named:

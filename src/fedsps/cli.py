@@ -120,7 +120,7 @@ def train_command(
     if as_json:
         _print_json({"digest": spec.digest, "folder": str(runs / spec.digest), "summary": result.summary})
         return
-    _print_table(comparison({spec.named.label(): [result]}), title=_title(spec))
+    _print_table(comparison({spec.named.label(): [result]}), _title(spec), target=False)
     _say(f"run folder: {runs / spec.digest}")
 
 
@@ -445,16 +445,18 @@ def _title(spec: Spec) -> str:
     return f"{Path(spec.data).name}, {spec.model}, {spec.partition}, {clients}{cohort}, {steps}"
 
 
-def _print_table(compared: Comparison, title: str) -> None:
+def _print_table(compared: Comparison, title: str, target: bool = True) -> None:
     table = Table(
         title=Text(title),
         title_justify="left",
-        caption=compared.note,
+        caption=compared.note if target else None,
         caption_justify="left",
         box=None,
         padding=(0, 1, 0, 0),
     )
     for name, heading in COLUMNS.items():
+        if name == "rounds_to_target" and not target:
+            continue
         if name == "algorithm":
             table.add_column(heading, overflow="fold", min_width=22)
         else:
@@ -467,7 +469,7 @@ def _print_table(compared: Comparison, title: str) -> None:
             str(row["rounds"]),
             _number(row["final_train_loss"]),
             _number(row["best_test_accuracy"]),
-            reached,
+            *([reached] if target else []),
             _number(row["stepsize_mean"]),
             f"{row['seconds']:.1f}",
         )

@@ -24,6 +24,10 @@ class Network:
     """
 
     def __init__(self, module: nn.Module, loss: Loss = F.cross_entropy) -> None:
+        if isinstance(loss, nn.Module) and any(parameter.requires_grad for parameter in loss.parameters()):
+            raise ConfigurationError(
+                f"{type(loss).__name__} has trainable parameters, which would not be trained: put them into the model"
+            )
         self._module = copy.deepcopy(module)
         self._watched = _WithBuffers(self._module)
         self._loss = loss

@@ -229,6 +229,10 @@ def load(folder: str | Path, model: nn.Module | None = None) -> Result:
     if model is None and (folder / SPEC).is_file() and (folder / SUMMARY).is_file():
         found = read_json(folder / SPEC)
         if "parameters" in found:
-            facts = read_json(folder / SUMMARY)["data"]
-            model = build_model(Spec.from_json(found), tuple(facts["shape"]), facts["classes"])
+            spec, facts = Spec.from_json(found), read_json(folder / SUMMARY)["data"]
+            try:
+                model = build_model(spec, tuple(facts["shape"]), facts["classes"])
+            except ConfigurationError:
+                if ":" not in spec.model:
+                    raise  # else the user's own file is gone: the history is still worth having
     return Result.load(folder, model)

@@ -86,6 +86,8 @@ def train(
     count("seed", seed, least=0)
     if batch_size is not None:
         count("batch_size", batch_size)
+    if stop_at_loss is not None and evaluate_every == 0:
+        raise ConfigurationError("stop_at_loss needs evaluations: set evaluate_every to 1 or more")
     federation = Federation.of(clients)
     cohort = federation.clients if cohort is None else cohort
     count("cohort", cohort)
