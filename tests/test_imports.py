@@ -33,7 +33,7 @@ LAYERS = [  # each imports only from the layers above it, or from its own
     {"many"},
     {"tune"},
     {name for name in FILES if name.startswith("paper")},
-    {"options"},
+    {"options", "terminal"},
     {"cli"},
     {"__main__"},
     {""},  # the package itself: the public names

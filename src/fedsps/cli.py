@@ -1,18 +1,15 @@
 """The command `fedsps`."""
 
 import inspect
-import json
 import os
 import sys
 import warnings
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
-import numpy as np
 import torch
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
@@ -21,19 +18,30 @@ from fedsps import plot
 from fedsps import tune as tuning
 from fedsps.catalogue import CATALOGUE, PARTS, defaults, find, parse
 from fedsps.checks import choice
-from fedsps.compare import COLUMNS, Comparison, comparison
+from fedsps.compare import comparison
 from fedsps.errors import ConfigurationError, FedspsError
 from fedsps.evaluate import score
 from fedsps.logistic import objective
-from fedsps.many import run_all
 from fedsps.options import with_settings
 from fedsps.paper.document import document
 from fedsps.paper.reproduce import PAGES, reproduce
 from fedsps.paper.reproduce import find as find_page
 from fedsps.result import Result, number
-from fedsps.run import is_done, load, task
-from fedsps.session import Row
+from fedsps.run import load, task
 from fedsps.spec import Spec
+from fedsps.terminal import (
+    bar_columns,
+    complain,
+    finite,
+    paper,
+    print_comparison,
+    print_json,
+    run_with_bars,
+    say,
+    screen,
+    shown,
+    task_title,
+)
 from fedsps.version import __version__
 
 app = typer.Typer(
@@ -45,9 +53,6 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="The data sets: where they are, fetch them, check them.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
-
-screen = Console(stderr=True)  # progress and notes; results go to standard output
-paper = Console(width=None if sys.stdout.isatty() else 120)
 
 Runs = Annotated[Path, typer.Option(help="Folder of the run folders, each named by the digest of its spec.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Train again even if the run is there already.")]
@@ -67,17 +72,13 @@ def main() -> None:
     try:
         app()
     except (FedspsError, OSError) as error:
-        _complain(str(error))
+        complain(str(error))
         sys.exit(2)
     except Exception as error:  # most likely in a model or a rule of the user's own
         if os.environ.get("FEDSPS_DEBUG"):
             raise
-        _complain(f"{type(error).__name__}: {error} (set FEDSPS_DEBUG=1 for the traceback)")
+        complain(f"{type(error).__name__}: {error} (set FEDSPS_DEBUG=1 for the traceback)")
         sys.exit(1)
-
-
-def _complain(message: str) -> None:
-    screen.print(Text.assemble(("error: ", "bold red"), message), soft_wrap=True)
 
 
 def _version(asked: bool) -> None:
@@ -116,12 +117,12 @@ def train_command(
     if len(chosen) > 1:
         raise ConfigurationError(f"{algorithm!r} names {len(chosen)} runs: train takes one, compare takes several")
     spec = Spec.of(chosen[0], **settings)
-    result = _run_all([spec], runs, fresh, engine)[0]
+    result = run_with_bars([spec], runs, fresh, engine)[0]
     if as_json:
-        _print_json({"digest": spec.digest, "folder": str(runs / spec.digest), "summary": result.summary})
+        print_json({"digest": spec.digest, "folder": str(runs / spec.digest), "summary": result.summary})
         return
-    _print_table(comparison({spec.named.label(): [result]}), _title(spec), target=False)
-    _say(f"run folder: {runs / spec.digest}")
+    print_comparison(comparison({spec.named.label(): [result]}), task_title(spec), target=False)
+    say(f"run folder: {runs / spec.digest}")
 
 
 @app.command(name="compare")
@@ -153,7 +154,7 @@ def compare_command(
         plot.check(figure)
     first = settings.pop("seed")
     specs = [Spec.of(named, seed=first + number, **settings) for named in chosen for number in range(seeds)]
-    found = _run_all(specs, runs, fresh, engine, jobs)
+    found = run_with_bars(specs, runs, fresh, engine, jobs)
     results: dict[str, list[Result]] = {}
     names: dict[str, str] = {}
     folders: dict[str, list[str]] = {}
@@ -163,12 +164,12 @@ def compare_command(
         folders.setdefault(label, []).append(str(runs / spec.digest))
         names[label] = spec.algorithm
     compared = comparison(results, target)
-    title = _title(specs[0])
+    title = task_title(specs[0])
     if as_json:
-        rows = _finite(compared.table.to_dict("records"))
-        _print_json({"target_loss": number(compared.target), "rows": rows, "runs": folders, "figure": str(figure)})
+        rows = finite(compared.table.to_dict("records"))
+        print_json({"target_loss": number(compared.target), "rows": rows, "runs": folders, "figure": str(figure)})
     else:
-        _print_table(compared, title)
+        print_comparison(compared, title)
     if not plot.is_available():
         screen.print("no figure: it needs matplotlib, pip install 'fedsps[plot]'", highlight=False)
         return
@@ -177,7 +178,7 @@ def compare_command(
     histories = {label: [one.history for one in some] for label, some in results.items()}
     plot.comparison(histories, names, figure, title)
     if not as_json:
-        _say(f"figure: {figure}")
+        say(f"figure: {figure}")
 
 
 @app.command(name="tune")
@@ -212,24 +213,24 @@ def tune_command(
     named, space = tuning.parse(algorithm)
     spec = Spec.of(named, **settings)
     search = tuning.Search(spec, space, sampler, trials, halve_from)  # type: ignore[arg-type]
-    with Progress(*_columns(), console=screen) as progress:
+    with Progress(*bar_columns(), console=screen) as progress:
         bar = progress.add_task(f"tuning {named.name}", total=search.size, note="")
         outcome = tuning.tune(
             search, runs, storage=storage, jobs=jobs, progress=lambda done, size: progress.update(bar, completed=done)
         )
     if as_json:
-        rows = _finite(outcome.table.to_dict("records"))
-        _print_json({"best": outcome.best.parameters, "diverged": outcome.diverged, "trials": rows})
+        rows = finite(outcome.table.to_dict("records"))
+        print_json({"best": outcome.best.parameters, "diverged": outcome.diverged, "trials": rows})
         return
-    table = Table(title=Text(_title(spec)), title_justify="left", box=None, padding=(0, 1, 0, 0))
+    table = Table(title=Text(task_title(spec)), title_justify="left", box=None, padding=(0, 1, 0, 0))
     for heading in (*space, "score", "", "run"):
         table.add_column(heading, justify="left" if heading in ("", "run") else "right")
     for row in outcome.table.head(10).to_dict("records"):
         fate = "diverged" if row["diverged"] else "dropped" if row["dropped"] else ""
-        table.add_row(*(f"{row[name]:g}" for name in space), _number(row["score"]), fate, str(row["digest"]))
+        table.add_row(*(f"{row[name]:g}" for name in space), shown(row["score"]), fate, str(row["digest"]))
     paper.print(table)
     paper.print(f"{len(outcome.table)} trials, {outcome.diverged} diverged; the best 10 are shown", highlight=False)
-    _say(f"best: {outcome.best.label()}")
+    say(f"best: {outcome.best.label()}")
 
 
 @app.command(name="reproduce")
@@ -259,7 +260,7 @@ def reproduce_command(
         return
     seeds = seeds or (3 if scale == "paper" else 1)
     outcomes = []
-    with Progress(*_columns(), console=screen) as progress:
+    with Progress(*bar_columns(), console=screen) as progress:
         bar = progress.add_task("", total=None, note="")
 
         def report(what: str, done: int, size: int) -> None:
@@ -274,7 +275,7 @@ def reproduce_command(
     place.write_text(document(outcomes, scale, seeds, place))  # type: ignore[arg-type]
     verdicts = [verdict for outcome in outcomes for verdict in outcome.verdicts]
     if as_json:
-        _print_json(
+        print_json(
             {
                 verdict.claim.id + (f" {verdict.column}" if verdict.column else ""): verdict.outcome
                 for verdict in verdicts
@@ -287,7 +288,7 @@ def reproduce_command(
     for verdict in verdicts:
         table.add_row(verdict.claim.id, verdict.column, verdict.outcome, verdict.numbers, verdict.claim.statement)
     paper.print(table)
-    _say(f"written: {place}")
+    say(f"written: {place}")
 
 
 @app.command(name="evaluate")
@@ -318,13 +319,13 @@ def evaluate_command(
         if name == "train":
             found |= {"worst_client_loss": loss.max().item(), "worst_client_accuracy": accuracy.min().item()}
     if as_json:
-        _print_json(_finite([found])[0])
+        print_json(finite([found])[0])
         return
-    table = Table(title=Text(f"{spec.named.label()}: {_title(spec)}"), title_justify="left", box=None)
+    table = Table(title=Text(f"{spec.named.label()}: {task_title(spec)}"), title_justify="left", box=None)
     table.add_column("measure")
     table.add_column("value", justify="right")
     for name, value in found.items():
-        table.add_row(name.replace("_", " "), _number(value))
+        table.add_row(name.replace("_", " "), shown(value))
     paper.print(table)
 
 
@@ -336,7 +337,7 @@ def algorithms_command(
     """Show the catalogue, with formulas; name one to see its parameters."""
     shown = {name: find(name)} if name else CATALOGUE
     if as_json:
-        _print_json({one: {"formula": formula(kind), "parameters": defaults(one)} for one, kind in shown.items()})
+        print_json({one: {"formula": formula(kind), "parameters": defaults(one)} for one, kind in shown.items()})
         return
     for one, kind in shown.items():
         paper.print(f"[bold]{one}[/]  {(inspect.getdoc(kind) or '').splitlines()[0]}", highlight=False, soft_wrap=True)
@@ -392,105 +393,3 @@ def data_verify(names: DataSets = None) -> None:
     for name in names or data_files.data_sets():
         for status in data_files.verify(name):
             paper.print(f"{name} {status.name}: {'right' if status.where != 'missing' else 'missing'}", highlight=False)
-
-
-def _run_all(specs: list[Spec], runs: Path, fresh: bool, engine: str, jobs: int = 1) -> list[Result]:
-    """Run the specs with a live bar for each."""
-    several_seeds = len({spec.seed for spec in specs}) > 1
-    there = [is_done(spec, runs) and not fresh for spec in specs]
-    with Progress(*_columns(), console=screen) as progress:
-        bars = []
-        for spec in specs:
-            label = spec.named.label(*(one.named for one in specs))
-            label += f" seed {spec.seed}" if several_seeds else ""
-            bars.append(progress.add_task(label, total=spec.rounds, note="", start=False))
-
-        def watch(number: int, row: Row) -> None:
-            loss = row["cohort_loss"] if np.isnan(row["train_loss"]) else row["train_loss"]
-            progress.start_task(bars[number])
-            progress.update(bars[number], completed=row["round"], note=f"loss {loss:.4g}")
-
-        try:
-            results = run_all(specs, runs, jobs=jobs, fresh=fresh, engine=engine, watch=watch)  # type: ignore[arg-type]
-        except KeyboardInterrupt:
-            progress.stop()
-            how = "the same command without --fresh" if fresh else "the same command"
-            screen.print(f"interrupted; {how} goes on where this one stopped")
-            raise typer.Exit(130) from None
-        for bar, result, was_there in zip(bars, results, there, strict=True):
-            end = f"diverged in round {result.diverged_at}" if result.diverged_at else f"loss {_final(result)}"
-            progress.update(bar, completed=len(result.history), note=end + (" (was there)" if was_there else ""))
-            progress.stop_task(bar)
-    return results
-
-
-def _columns() -> tuple[ProgressColumn, ...]:
-    return (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[note]}", markup=False),
-        TimeElapsedColumn(),
-    )
-
-
-def _final(result: Result) -> str:
-    return _number(result.summary["final_train_loss"])
-
-
-def _title(spec: Spec) -> str:
-    clients = "clients of the data" if spec.partition == "natural" else f"{spec.clients} clients"
-    cohort = f", {spec.cohort} a round" if spec.cohort else ""
-    steps = f"{spec.local_steps} local steps, batch {spec.batch_size or 'all'}"
-    return f"{Path(spec.data).name}, {spec.model}, {spec.partition}, {clients}{cohort}, {steps}"
-
-
-def _print_table(compared: Comparison, title: str, target: bool = True) -> None:
-    table = Table(
-        title=Text(title),
-        title_justify="left",
-        caption=compared.note if target else None,
-        caption_justify="left",
-        box=None,
-        padding=(0, 1, 0, 0),
-    )
-    for name, heading in COLUMNS.items():
-        if name == "rounds_to_target" and not target:
-            continue
-        if name == "algorithm":
-            table.add_column(heading, overflow="fold", min_width=22)
-        else:
-            table.add_column(heading, justify="right")
-    for row in compared.table.to_dict("records"):
-        diverged = " (diverged)" if row["diverged"] else ""
-        reached = "never" if np.isinf(row["rounds_to_target"]) else f"{row['rounds_to_target']:.0f}"
-        table.add_row(
-            Text(str(row["algorithm"]) + diverged),
-            str(row["rounds"]),
-            _number(row["final_train_loss"]),
-            _number(row["best_test_accuracy"]),
-            *([reached] if target else []),
-            _number(row["stepsize_mean"]),
-            f"{row['seconds']:.1f}",
-        )
-    paper.print(table)
-
-
-def _say(text: str) -> None:
-    paper.print(text, highlight=False, markup=False, soft_wrap=True)
-
-
-def _print_json(found: Any) -> None:
-    typer.echo(json.dumps(found, indent=2))
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None or np.isnan(value) else f"{value:.4g}"
-
-
-def _finite(rows: list[dict[Any, Any]]) -> list[dict[str, Any]]:
-    """JSON has no infinity and no NaN."""
-    return [
-        {str(key): None if isinstance(value, float) and not np.isfinite(value) else value for key, value in row.items()}
-        for row in rows
-    ]
