@@ -1,7 +1,4 @@
-"""A method of one's own, AdaGrad-Norm on every client (Ward et al. 2019):
-
-fedsps compare fedsps examples/own_stepsize.py:FedAdaGradNorm:strength=0.5/1/2
-"""
+"""AdaGrad-Norm on every client: fedsps compare fedsps examples/own_stepsize.py:FedAdaGradNorm:strength=0.5/1/2"""
 
 from dataclasses import dataclass
 
