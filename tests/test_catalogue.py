@@ -159,6 +159,8 @@ def test_one_value_is_one_run():
         ("fedsps:cap=1,cap=2", "gives cap twice"),
         ("sps:cap", "must look like name=value"),
         ("sps+amsgrad:option", "must look like name=value"),
+        ("fedams:client_stepsize=0.7+sps", "client_stepsize of fedams has no effect in fedams.sps"),
+        ("fedavg:server_stepsize=3+adam", "server_stepsize of fedavg has no effect"),
         ("mime+topk", "this one also sends full_gradient"),
         ("constant:stepsize=0.2+scaffold", "give both the same"),
         ("local-amsgrad+constant:stepsize=0.3", "give both the stepsize 0.3"),

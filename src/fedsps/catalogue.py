@@ -144,7 +144,14 @@ def compose(parts: dict[str, dict[str, Any]]) -> Algorithm:
             raise ConfigurationError(f"{name} has two parts for its {slot}: leave one out")
         chosen[slot] = PARTS[word][1](**parameters)
     if whole is not None:
-        return whole.with_parts(**chosen)
+        first, parameters = next(iter(parts.items()))
+        made, plain = whole.with_parts(**chosen), find(first)().with_parts(**chosen)
+        if made == plain and whole != find(first)():
+            given = ", ".join(key for key, value in parameters.items() if value != defaults(first)[key])
+            raise ConfigurationError(
+                f"{given} of {first} has no effect in {name}, which replaces that part: leave it out"
+            )
+        return made
     if "stepsize" not in chosen:
         rules = [word for word, (slot, _) in PARTS.items() if slot == "stepsize"]
         raise ConfigurationError(f"{name} has no stepsize rule: begin with {', '.join(rules)}, or an algorithm")
