@@ -145,8 +145,9 @@ def compose(parts: dict[str, dict[str, Any]]) -> Algorithm:
         chosen[slot] = PARTS[word][1](**parameters)
     if whole is not None:
         first, parameters = next(iter(parts.items()))
-        made, plain = whole.with_parts(**chosen), find(first)().with_parts(**chosen)
-        if made == plain and whole != find(first)():
+        usual = Named(first, defaults(first)).build()
+        made = whole.with_parts(**chosen)
+        if made == usual.with_parts(**chosen) and whole != usual:
             given = ", ".join(key for key, value in parameters.items() if value != defaults(first)[key])
             raise ConfigurationError(
                 f"{given} of {first} has no effect in {name}, which replaces that part: leave it out"
