@@ -35,7 +35,7 @@ def test_every_algorithm_builds_from_its_defaults_and_states_its_formula(name):
     assert "<-" in documentation or "=" in documentation
 
 
-def test_the_issue_defaults():
+def test_defaults():
     """Defaults that the literature's readers will look for first."""
     assert defaults("fedsps") == {"scale": 0.5, "cap": 1.0, "lower": 0.0, "smoothing": None, "server_stepsize": 1.0}
     assert defaults("fedams")["eps"] == 1e-3
