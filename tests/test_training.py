@@ -202,6 +202,18 @@ def test_a_checkpoint_of_another_run_is_refused(unequal_clients, tmp_path):
         fedsps.train(model(), unequal_clients, rounds=2, checkpoint=tmp_path)
 
 
+def test_a_checkpoint_knows_frozen_parameters(unequal_clients, tmp_path):
+    def net(value):
+        torch.manual_seed(0)
+        module = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 3)).double()
+        module[0].weight.requires_grad_(False).fill_(value)
+        return module
+
+    fedsps.train(net(0.1), unequal_clients, rounds=1, checkpoint=tmp_path)
+    with pytest.raises(fedsps.DataError, match="belongs to another run"):
+        fedsps.train(net(0.2), unequal_clients, rounds=2, checkpoint=tmp_path)
+
+
 def test_results_are_saved_and_loaded_without_pickle(unequal_clients, tmp_path):
     net = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 3)).double()
     result = fedsps.train(net, unequal_clients, rounds=3, test=unequal_clients[0])

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedsps.models import LogisticRegression
-from fedsps.network import Loss, Network, plain_mean
+from fedsps.network import Loss, Network, is_masked, plain_mean
 from fedsps.objective import Objective
 from fedsps.shapes import Tensors
 
@@ -20,7 +20,7 @@ class Logistic(Network):
         self, x: Tensor, buffers: Tensors, inputs: Tensor, targets: Tensor
     ) -> tuple[Tensor, Tensor, Tensors]:
         """Two matrix products for all clients at once; masked or probability targets go the general way."""
-        if self._sizes[1] > 1 and (targets.is_floating_point() or bool((targets < 0).any())):
+        if self._sizes[1] > 1 and (targets.is_floating_point() or is_masked(targets)):
             return super().loss_and_gradient(x, buffers, inputs, targets)
         features = inputs.flatten(x.ndim)  # [..., B, p]
         weight, bias = x.split(self._sizes, dim=-1)

@@ -1,6 +1,7 @@
 """The only file that knows `nn.Module`: it turns a module and a loss into functions of one flat vector x."""
 
 import copy
+import hashlib
 from collections.abc import Callable
 from typing import Any
 
@@ -69,11 +70,10 @@ class Network:
     def _losses(self, x: Tensor, buffers: Tensors, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensors]:
         """Each client's loss, `[...]`, and buffers; a plain mean is taken over all clients at once, which is faster."""
         leading, parameters = x.ndim - 1, self._parameters(x)
-        if self.is_plain_mean and targets.ndim == leading + 1:
+        if self._plain_mean is not None and targets.ndim == leading + 1 and not is_masked(targets):
             outputs, after = stacked(self._forward, leading)(parameters, buffers, inputs)
-            losses = self.sample_losses(outputs.flatten(0, leading), targets.flatten())
-            if losses is not None:
-                return losses.unflatten(0, targets.shape).mean(-1), after
+            losses = self._plain_mean(outputs.flatten(0, leading), targets.flatten(), reduction="none")
+            return losses.unflatten(0, targets.shape).mean(-1), after
         found: tuple[Tensor, Tensors] = stacked(self._batch_loss, leading)(parameters, buffers, inputs, targets)
         return found
 
@@ -113,11 +113,13 @@ class Network:
 
     @property
     def description(self) -> str:
-        """The module as it prints itself, and the loss's name, or how it prints itself."""
-        loss = self._loss
-        return (
-            f"{self._module!r} under {loss if isinstance(loss, nn.Module) else getattr(loss, '__qualname__', loss)!r}"
-        )
+        """The module as it prints itself, its frozen parameters, and the loss's name, or how it prints itself."""
+        frozen = hashlib.sha256()
+        for parameter in self._module.parameters():
+            if not parameter.requires_grad:
+                frozen.update(parameter.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
+        loss = repr(self._loss) if isinstance(self._loss, nn.Module) else getattr(self._loss, "__qualname__", "loss")
+        return f"{self._module!r} with {frozen.hexdigest()} under {loss}"
 
     @property
     def is_plain_mean(self) -> bool:
@@ -126,8 +128,7 @@ class Network:
 
     def sample_losses(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
         """The losses of the samples, for losses known to be their mean."""
-        ignored = not targets.is_floating_point() and bool((targets < 0).any())
-        if self._plain_mean is None or targets.ndim != 1 or ignored:
+        if self._plain_mean is None or targets.ndim != 1 or is_masked(targets):
             return None
         return self._plain_mean(outputs, targets, reduction="none")
 
@@ -230,6 +231,11 @@ def plain_mean(loss: Loss) -> Callable[..., Tensor] | None:
         plain = loss.weight is None and loss.pos_weight is None and loss.reduction == "mean"
         return F.binary_cross_entropy_with_logits if plain else None
     return loss if loss in (F.cross_entropy, F.binary_cross_entropy_with_logits) else None
+
+
+def is_masked(targets: Tensor) -> bool:
+    """Whether some class numbers mark samples that do not count."""
+    return not targets.is_floating_point() and bool((targets < 0).any())
 
 
 def is_cross_entropy(loss: Loss) -> bool:
