@@ -297,13 +297,11 @@ def test_the_trial_batch_is_measured_and_not_the_data_it_comes_from():
 
 
 def test_augmentation_goes_with_group_norm():
-    clients = [(torch.rand(6, 3, 16, 16), torch.randint(10, (6,))) for _ in range(3)]
-    for limit in (1, 2**31):
-        model = ResNet18(width=8, norm="group")
-        result = fedsps.train(
-            model, clients, rounds=1, local_steps=1, batch_size=4, augment="crop-flip", memory_limit=limit
-        )
-        assert len(result.history) == 1
+    """A stack of one client of strided images is what vmap's group norm stumbled over."""
+    clients = [(torch.rand(6, 3, 16, 16), torch.randint(10, (6,)))]
+    model = ResNet18(width=8, norm="group")
+    result = fedsps.train(model, clients, rounds=1, local_steps=1, batch_size=4, augment="crop-flip", engine="stacked")
+    assert len(result.history) == 1
 
 
 def test_integer_targets_go_with_the_binary_loss_and_int32_labels_with_cross_entropy():
