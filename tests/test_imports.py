@@ -34,6 +34,7 @@ LAYERS = [  # each imports only from the layers above it, or from its own
     {"tune"},
     {name for name in FILES if name.startswith("paper")},
     {"options", "terminal"},
+    {name for name in FILES if name.startswith("commands")},
     {"cli"},
     {"__main__"},
     {""},  # the package itself: the public names

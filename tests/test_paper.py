@@ -1,6 +1,7 @@
 """Pages: their plans are valid, their verdicts are pure functions of records, and each claim can come out all three ways."""
 
 import copy
+import json
 from collections.abc import Mapping
 
 import numpy as np
@@ -11,8 +12,8 @@ from fedsps.catalogue import parse
 from fedsps.errors import ConfigurationError
 from fedsps.paper import claims, sensitivity
 from fedsps.paper.document import document
-from fedsps.paper.page import Claim, Evidence, Page, Records, Tuned, decide
-from fedsps.paper.reproduce import PAGES, Outcome, find, search, table
+from fedsps.paper.page import Claim, Evidence, Line, Page, Panel, Records, Tuned, decide
+from fedsps.paper.reproduce import PAGES, Outcome, find, reproduce, search, table
 from fedsps.result import Result
 from fedsps.spec import Spec
 
@@ -190,3 +191,30 @@ def test_unknown_pages_get_a_hint():
     with pytest.raises(ConfigurationError, match="unknown page 'convexx': did you mean convex"):
         find("convexx")
     assert isinstance(find("convex"), Page)
+
+
+def test_a_page_is_written_as_json_with_the_digests_of_its_runs(tmp_path):
+    settings = {"rounds": 2, "samples": 200}
+    lines = [Line("FedSPS", "fedsps"), Line("cap 2", "fedsps:cap=2")]
+    never = Claim(
+        "X1", "a number", "nowhere", "none", "nothing", lambda *_: Evidence(np.array([True]), np.array([np.nan]))
+    )
+    page = Page(
+        "small", "A title", lambda _: [Panel("p", "heading", settings, lines)], lambda *_: [], [never], "A note."
+    )
+    outcome = reproduce(page, "smoke", seeds=2, runs=tmp_path / "runs", folder=tmp_path)
+    found = json.loads((tmp_path / "small.json").read_text(), parse_constant=lambda word: pytest.fail(word))
+    assert (found["page"], found["title"], found["note"], found["scale"]) == ("small", "A title", "A note.", "smoke")
+    assert found["seconds"] == outcome.seconds
+    assert [(one["id"], one["loss"], one["effect"]) for one in found["verdicts"]] == [
+        ("X1", "train_loss", [None]), ("X1", "cohort_loss", [None]),
+    ]  # fmt: skip
+    (panel,) = found["panels"]
+    assert (panel["name"], panel["heading"], panel["column"]) == ("p", "heading", "train_loss")
+    assert [(line["label"], line["algorithm"]) for line in panel["lines"]] == [
+        ("FedSPS", "fedsps"),
+        ("cap 2", "fedsps"),
+    ]
+    for line, cap in zip(panel["lines"], (1.0, 2.0), strict=True):
+        specs = [json.loads((tmp_path / "runs" / digest / "spec.json").read_text()) for digest in line["runs"]]
+        assert [(spec["seed"], spec["parameters"]["cap"]) for spec in specs] == [(0, cap), (1, cap)]

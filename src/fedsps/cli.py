@@ -13,19 +13,17 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
-from fedsps import data as data_files
 from fedsps import plot
 from fedsps import tune as tuning
 from fedsps.catalogue import CATALOGUE, PARTS, defaults, find, parse
 from fedsps.checks import choice
+from fedsps.commands import data
+from fedsps.commands.reproduce import reproduce_command
 from fedsps.compare import comparison
 from fedsps.errors import ConfigurationError, FedspsError
 from fedsps.evaluate import score
 from fedsps.logistic import objective
-from fedsps.options import with_settings
-from fedsps.paper.document import document
-from fedsps.paper.reproduce import PAGES, reproduce
-from fedsps.paper.reproduce import find as find_page
+from fedsps.options import AsJson, EngineName, Fresh, Runs, Threads, with_settings
 from fedsps.result import Result, number
 from fedsps.run import load, task
 from fedsps.spec import Spec
@@ -51,14 +49,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-data_app = typer.Typer(help="The data sets: where they are, fetch them, check them.", no_args_is_help=True)
-app.add_typer(data_app, name="data")
 
-Runs = Annotated[Path, typer.Option(help="Folder of the run folders, each named by the digest of its spec.")]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Train again even if the run is there already.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print a machine-readable summary instead of a table.")]
-Threads = Annotated[int, typer.Option(help="Torch threads; one is fastest for small models.", min=1)]
-EngineName = Annotated[str, typer.Option(help="auto, stacked (all clients at once) or loop (one after another).")]
 ALGORITHM_HELP = (
     "Name, with settings after a colon: [bold]fedsps[/], [bold]fedsps:cap=10,smoothing=paper[/], "
     "[bold]fedavg:client_stepsize=0.01/0.1/1[/] (one run for each value), parts joined by a plus, "
@@ -233,62 +224,7 @@ def tune_command(
     say(f"best: {outcome.best.label()}")
 
 
-@app.command(name="reproduce")
-def reproduce_command(
-    pages: Annotated[list[str] | None, typer.Argument(help="Pages; all if none is named.", show_default=False)] = None,
-    show: Annotated[bool, typer.Option("--list", help="Show the pages and stop.")] = False,
-    scale: Annotated[str, typer.Option(help="smoke (minutes) or paper (hours).")] = "smoke",
-    seeds: Annotated[int | None, typer.Option(help="Seeds; default 3 at paper scale, else 1.", min=1)] = None,
-    output: Annotated[Path, typer.Option(help="Folder for figures, tables and verdicts.")] = Path("reproduction"),
-    text: Annotated[Path | None, typer.Option(help="The Markdown document. Default: OUTPUT/README.md.")] = None,
-    jobs: Annotated[int, typer.Option(help="Runs at the same time, in processes of one thread each.", min=1)] = 1,
-    runs: Runs = Path("runs"),
-    as_json: AsJson = False,
-) -> None:
-    """Re-run the paper's experiments: figures, tables, and a verdict on every claim.
-
-    Runs are cached: a second call draws without training, an interrupted one goes on where it stopped.
-    """
-    choice("scale", scale, ("smoke", "paper"))
-    torch.set_num_threads(1)
-    chosen = [find_page(name) for name in pages or PAGES]
-    if show:
-        for page in chosen:
-            paper.print(
-                f"{page.name:12} {page.title} ({', '.join(claim.id for claim in page.claims)})", highlight=False
-            )
-        return
-    seeds = seeds or (3 if scale == "paper" else 1)
-    outcomes = []
-    with Progress(*bar_columns(), console=screen) as progress:
-        bar = progress.add_task("", total=None, note="")
-
-        def report(what: str, done: int, size: int) -> None:
-            progress.update(bar, description=what, completed=done, total=size)
-
-        for page in chosen:
-            outcomes.append(
-                reproduce(page, scale, seeds=seeds, runs=runs, folder=output, jobs=jobs, report=report)  # type: ignore[arg-type]
-            )
-    place = text or output / "README.md"
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_text(document(outcomes, scale, seeds, place))  # type: ignore[arg-type]
-    verdicts = [verdict for outcome in outcomes for verdict in outcome.verdicts]
-    if as_json:
-        print_json(
-            {
-                verdict.claim.id + (f" {verdict.column}" if verdict.column else ""): verdict.outcome
-                for verdict in verdicts
-            }
-        )
-        return
-    table = Table(box=None, padding=(0, 1, 0, 0))
-    for heading in ("claim", "loss", "verdict", "numbers", "statement"):
-        table.add_column(heading)
-    for verdict in verdicts:
-        table.add_row(verdict.claim.id, verdict.column, verdict.outcome, verdict.numbers, verdict.claim.statement)
-    paper.print(table)
-    say(f"written: {place}")
+app.command(name="reproduce")(reproduce_command)
 
 
 @app.command(name="evaluate")
@@ -364,32 +300,4 @@ def formula(kind: type) -> str:
     return "\n    ".join(line.strip() for line in rest.partition("\n\n")[0].splitlines())
 
 
-@data_app.command(name="list")
-def data_list() -> None:
-    """Show the data sets and where their files are."""
-    table = Table("data set", "file", "where", "bytes", box=None)
-    for name in data_files.data_sets():
-        for status in data_files.status(name):
-            size = "" if status.size is None else f"{status.size:,}"
-            table.add_row(name, status.name, status.where, size)
-    paper.print(table)
-    paper.print("Files are looked for in the folder that FEDSPS_DATA names, then in the cache, else downloaded.")
-
-
-DataSets = Annotated[list[str] | None, typer.Argument(help="Data sets; all if none is named.", show_default=False)]
-
-
-@data_app.command(name="fetch")
-def data_fetch(names: DataSets = None) -> None:
-    """Download what is missing into the cache, and check it."""
-    for name in names or data_files.data_sets():
-        data_files.fetch(name)
-        paper.print(f"{name}: ready", highlight=False)
-
-
-@data_app.command(name="verify")
-def data_verify(names: DataSets = None) -> None:
-    """Check the sha256 of every file that is here."""
-    for name in names or data_files.data_sets():
-        for status in data_files.verify(name):
-            paper.print(f"{name} {status.name}: {'right' if status.where != 'missing' else 'missing'}", highlight=False)
+app.add_typer(data.app, name="data")

@@ -1,15 +1,21 @@
-"""The fields of `Spec` as options of the command line, written once for all commands that take them."""
+"""Options that several commands take, written once; first of all the fields of `Spec`."""
 
 import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import fields
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from fedsps.spec import Spec
 
+Runs = Annotated[Path, typer.Option(help="Folder of the run folders, each named by the digest of its spec.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Train again even if the run is there already.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print a machine-readable summary instead of a table.")]
+Threads = Annotated[int, typer.Option(help="Torch threads; one is fastest for small models.", min=1)]
+EngineName = Annotated[str, typer.Option(help="auto, stacked (all clients at once) or loop (one after another).")]
 SETTINGS = [field for field in fields(Spec) if "help" in field.metadata]
 
 

@@ -13,7 +13,7 @@ from fedsps.catalogue import Named, named, parse
 from fedsps.errors import unknown
 from fedsps.many import run_all
 from fedsps.paper.page import Line, Page, Panel, Records, Scale, Tuned, Verdict
-from fedsps.result import Result
+from fedsps.result import Result, number
 from fedsps.session import Row
 from fedsps.spec import Spec
 
@@ -60,7 +60,7 @@ def reproduce(
     jobs: int = 1,
     report: Report | None = None,
 ) -> Outcome:
-    """Run what is not there yet, then write the page's figures, its table (CSV) and its verdicts (JSON)."""
+    """Run what is not there yet, then write the page's figures, its table (CSV), and its verdicts and panels (JSON)."""
     panels = page.panels(scale)
     chosen = {
         (panel.name, line.label): algorithm(panel, line, scale, runs, jobs, report)
@@ -90,10 +90,11 @@ def reproduce(
     folder.mkdir(parents=True, exist_ok=True)
     table(records).to_csv(folder / f"{page.name}.csv", index=False, float_format="%.8g")
     verdicts = [verdict for claim in page.claims for verdict in claim.verdicts(records)]
-    (folder / f"{page.name}.json").write_text(json.dumps([_plain(verdict) for verdict in verdicts], indent=2) + "\n")
     figures = page.draw(records, panels, folder)
     seconds = sum(float(result.history["seconds"].sum()) for result in results.values())
-    return Outcome(page, panels, records, figures, verdicts, seconds)
+    outcome = Outcome(page, panels, records, figures, verdicts, seconds)
+    (folder / f"{page.name}.json").write_text(json.dumps(plain(outcome, scale, plan), indent=2) + "\n")
+    return outcome
 
 
 def algorithm(panel: Panel, line: Line, scale: Scale, runs: Path, jobs: int, report: Report | None) -> Named:
@@ -144,7 +145,36 @@ def table(records: Records) -> pd.DataFrame:
     return whole[["panel", "line", "seed", *whole.columns.drop(["panel", "line", "seed"])]]
 
 
-def _plain(verdict: Verdict) -> dict[str, object]:
+def plain(outcome: Outcome, scale: Scale, plan: dict[tuple[str, str, int], Spec]) -> dict[str, object]:
+    """A page as JSON: what `fedsps report` needs besides the table and the run folders."""
+    specs: dict[tuple[str, str], list[Spec]] = {}
+    for (panel, label, _), spec in plan.items():
+        specs.setdefault((panel, label), []).append(spec)
+
+    def line(panel: Panel, label: str) -> dict[str, object]:
+        own = specs[panel.name, label]
+        return {"label": label, "algorithm": own[0].algorithm, "runs": [spec.digest for spec in own]}
+
+    return {
+        "page": outcome.page.name,
+        "title": outcome.page.title,
+        "note": outcome.page.note,
+        "scale": scale,
+        "seconds": outcome.seconds,
+        "verdicts": [_plain_verdict(verdict) for verdict in outcome.verdicts],
+        "panels": [
+            {
+                "name": panel.name,
+                "heading": panel.title,
+                "column": panel.column,
+                "lines": [line(panel, one.label) for one in panel.lines],
+            }
+            for panel in outcome.panels
+        ],
+    }
+
+
+def _plain_verdict(verdict: Verdict) -> dict[str, object]:
     claim = verdict.claim
     return {
         "id": claim.id,
@@ -154,5 +184,5 @@ def _plain(verdict: Verdict) -> dict[str, object]:
         "loss": verdict.column or None,
         "outcome": verdict.outcome,
         "numbers": verdict.numbers,
-        "effect": verdict.effect.tolist(),
+        "effect": [number(value) for value in verdict.effect],
     }

@@ -1,0 +1,72 @@
+"""`fedsps reproduce`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+from rich.progress import Progress
+from rich.table import Table
+
+from fedsps.checks import choice
+from fedsps.options import AsJson, Runs
+from fedsps.paper.document import document
+from fedsps.paper.reproduce import PAGES, find, reproduce
+from fedsps.terminal import bar_columns, paper, print_json, say, screen
+
+
+def reproduce_command(
+    pages: Annotated[list[str] | None, typer.Argument(help="Pages; all if none is named.", show_default=False)] = None,
+    show: Annotated[bool, typer.Option("--list", help="Show the pages and stop.")] = False,
+    scale: Annotated[str, typer.Option(help="smoke (minutes) or paper (hours).")] = "smoke",
+    seeds: Annotated[int | None, typer.Option(help="Seeds; default 3 at paper scale, else 1.", min=1)] = None,
+    output: Annotated[Path, typer.Option(help="Folder for figures, tables and verdicts.")] = Path("reproduction"),
+    text: Annotated[Path | None, typer.Option(help="The Markdown document. Default: OUTPUT/README.md.")] = None,
+    jobs: Annotated[int, typer.Option(help="Runs at the same time, in processes of one thread each.", min=1)] = 1,
+    runs: Runs = Path("runs"),
+    as_json: AsJson = False,
+) -> None:
+    """Re-run the paper's experiments: figures, tables, and a verdict on every claim.
+
+    Runs are cached: a second call draws without training, an interrupted one goes on where it stopped.
+    """
+    choice("scale", scale, ("smoke", "paper"))
+    torch.set_num_threads(1)
+    chosen = [find(name) for name in pages or PAGES]
+    if show:
+        for page in chosen:
+            paper.print(
+                f"{page.name:12} {page.title} ({', '.join(claim.id for claim in page.claims)})", highlight=False
+            )
+        return
+    seeds = seeds or (3 if scale == "paper" else 1)
+    outcomes = []
+    with Progress(*bar_columns(), console=screen) as progress:
+        bar = progress.add_task("", total=None, note="")
+
+        def report(what: str, done: int, size: int) -> None:
+            progress.update(bar, description=what, completed=done, total=size)
+
+        for page in chosen:
+            outcomes.append(
+                reproduce(page, scale, seeds=seeds, runs=runs, folder=output, jobs=jobs, report=report)  # type: ignore[arg-type]
+            )
+    place = text or output / "README.md"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(document(outcomes, scale, seeds, place))  # type: ignore[arg-type]
+    verdicts = [verdict for outcome in outcomes for verdict in outcome.verdicts]
+    if as_json:
+        print_json(
+            {
+                verdict.claim.id + (f" {verdict.column}" if verdict.column else ""): verdict.outcome
+                for verdict in verdicts
+            }
+        )
+        return
+    table = Table(box=None, padding=(0, 1, 0, 0))
+    for heading in ("claim", "loss", "verdict", "numbers", "statement"):
+        table.add_column(heading)
+    for verdict in verdicts:
+        table.add_row(verdict.claim.id, verdict.column, verdict.outcome, verdict.numbers, verdict.claim.statement)
+    paper.print(table)
+    say(f"written: {place}")
