@@ -13,7 +13,7 @@ PACKAGE = Path(fedsps.__file__).parent
 
 FILES = {
     ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix("__init__").removesuffix("."): path
-    for path in PACKAGE.rglob("*.py")
+    for path in sorted(PACKAGE.rglob("*.py"))
 }
 
 LAYERS = [  # each imports only from the layers above it, or from its own
