@@ -56,11 +56,11 @@ def test_absent_clients_keep_what_they_owe():
     from fedsps.data.federated import Federation
     from fedsps.engine.setting import Setting
     from fedsps.logistic import objective
-    from fedsps.session import Session
+    from fedsps.session import local
 
     algorithm = fedsps.Algorithm(stepsize=Constant(0.1), compression=TopK(0.2))
     goal = objective(LogisticRegression(4, 3).double())
-    session = Session(Setting(goal, Federation.of(make_clients()), algorithm, 5, 20, 2, 0))
+    session = local(Setting(goal, Federation.of(make_clients()), algorithm, 5, 20, 2, 0))
     for _ in range(4):
         before = session.state.clients["unsent"].clone()
         cohort = session.setting.cohort_of(session.state.round)

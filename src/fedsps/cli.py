@@ -236,7 +236,7 @@ def evaluate_command(
     """Evaluate a finished run's model on its clients' data and on the test data."""
     torch.set_num_threads(threads)
     result = load(folder)
-    if "parameters" not in result.spec or result.model is None:
+    if "data" not in result.spec or result.model is None:
         raise ConfigurationError(
             f"{folder} was saved from Python, where its data is: use fedsps.load(folder, model=...) there"
         )

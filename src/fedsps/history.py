@@ -1,5 +1,6 @@
 """One row a round: what happened, what it cost, how good the output is."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import pandas as pd
@@ -24,6 +25,14 @@ COLUMNS = {
     "bytes_down": "sent to all active clients together",
 }
 
+FEDERATION_COLUMNS = {
+    "clients": "clients whose answers count",
+    "events": "who did not answer, was refused or lost its state, and why",
+    "client_test_loss": "mean loss of the output over all samples of the clients' own test data",
+    "client_test_accuracy": "share of right predictions on them",
+}
+"""What a real federation records beside."""
+
 
 def row(done: Round, number: int, seconds: float, scores: dict[str, float]) -> dict[str, Any]:
     """The row of one round; what was not evaluated is NaN."""
@@ -44,9 +53,13 @@ def row(done: Round, number: int, seconds: float, scores: dict[str, float]) -> d
         "gradient_evaluations": done.gradient_evaluations,
         "bytes_up": done.bytes_up,
         "bytes_down": done.bytes_down,
+        "clients": len(done.clients),
+        "events": "; ".join(done.events),
+        "client_test_loss": scores.get("client_test_loss", torch.nan),
+        "client_test_accuracy": scores.get("client_test_accuracy", torch.nan),
     }
 
 
-def frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
+def frame(rows: list[dict[str, Any]], columns: Iterable[str] = COLUMNS) -> pd.DataFrame:
     """The rows as a table."""
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+    return pd.DataFrame(rows, columns=list(columns))

@@ -22,9 +22,9 @@ from fedsps.models import LeNet, LogisticRegression, ResNet18
 from fedsps.network import Loss
 from fedsps.objects import import_object
 from fedsps.result import SPEC, SUMMARY, Result, read_json
-from fedsps.session import Engine
+from fedsps.session import Callback, Engine
 from fedsps.spec import Spec, file_digest
-from fedsps.training import Callback, train
+from fedsps.training import train
 
 MODELS = ("logistic", "lenet", "resnet18")
 LOSSES: dict[str, Loss] = {
@@ -228,7 +228,7 @@ def load(folder: str | Path, model: nn.Module | None = None) -> Result:
     folder = Path(folder)
     if model is None and (folder / SPEC).is_file() and (folder / SUMMARY).is_file():
         found = read_json(folder / SPEC)
-        if "parameters" in found:
+        if "data" in found:
             spec, facts = Spec.from_json(found), read_json(folder / SUMMARY)["data"]
             try:
                 model = build_model(spec, tuple(facts["shape"]), facts["classes"])

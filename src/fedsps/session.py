@@ -2,6 +2,7 @@
 
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fedsps import history, streams
+from fedsps.checkpoint import Checkpoint
 from fedsps.checks import choice
 from fedsps.data.federated import Federation
 from fedsps.engine import loop, stacked
@@ -21,16 +23,16 @@ from fedsps.parts import Trace
 
 Engine = Literal["auto", "stacked", "loop"]
 Row = dict[str, Any]
+Callback = Callable[[Row], bool | None]
+Evaluate = Callable[[State], dict[str, float]]
 
 
 class Session:
     """Where a run stands, and how it takes its next round. A run that diverges stops; it does not raise."""
 
-    def __init__(self, setting: Setting, engine: Engine = "auto", test: Federation | None = None) -> None:
-        choice("engine", engine, get_args(Engine))
-        self.setting, self._collect = prepare(setting, engine)
-        self.test = test
-        self.state: State = start(setting)
+    def __init__(self, setting: Setting, state: State, collect: Collect, evaluate: Evaluate) -> None:
+        self.setting, self.state = setting, state
+        self._collect, self._evaluate = collect, evaluate
         self.rows: list[Row] = []
 
     @property
@@ -46,20 +48,68 @@ class Session:
         if after.x.isfinite().all() and done.trace.losses.isfinite().all():
             check_bound(after.round, done)
             self.state = after
-        scores = self.scores(after) if evaluate else {}
+        scores = self._evaluate(after) if evaluate else {}
         self.rows.append(history.row(done, after.round, seconds, scores))
         return self.rows[-1]
 
-    def scores(self, state: State) -> dict[str, float]:
-        """The objective, and the test loss and accuracy, at the output."""
-        goal, federation = self.setting.objective, self.setting.federation
-        losses = score(goal, state.result, state.buffers, federation).loss
-        shares = self.setting.shares(np.arange(federation.clients))
-        found = {"train_loss": (shares * losses).sum().item()}
-        if self.test is not None:
-            test = score(goal, state.result, state.buffers, self.test)
-            found |= {"test_loss": test.loss.item(), "test_accuracy": test.accuracy.item()}
-        return found
+    def go_on(
+        self,
+        rounds: int,
+        *,
+        evaluate_every: int = 1,
+        stop_at_loss: float | None = None,
+        callback: Callback | None = None,
+        saver: Checkpoint | None = None,
+        save_seconds: float = 10.0,
+    ) -> None:
+        """Play up to so many rounds in all, from the last save if there is one."""
+        if saver is not None and (found := saver.load()):
+            self.state, self.rows = found
+        last_save = time.monotonic()
+        while len(self.rows) < rounds and not self._is_over(stop_at_loss):
+            number = len(self.rows) + 1
+            due = evaluate_every > 0 and (number % evaluate_every == 0 or number == rounds)
+            try:
+                row = self.advance(evaluate=due)
+            except KeyboardInterrupt:
+                if saver is not None:
+                    saver.save(self.state, self.rows)
+                raise
+            if saver is not None and time.monotonic() - last_save >= save_seconds:
+                saver.save(self.state, self.rows)
+                last_save = time.monotonic()
+            if callback is not None and callback(dict(row)):
+                break
+        if saver is not None:
+            saver.save(self.state, self.rows)
+
+    def _is_over(self, stop_at_loss: float | None) -> bool:
+        if self.diverged_at is not None:
+            return True
+        return stop_at_loss is not None and bool(self.rows) and self.rows[-1]["train_loss"] <= stop_at_loss
+
+
+def local(setting: Setting, engine: Engine = "auto", test: Federation | None = None) -> Session:
+    """A run on this machine, which has all clients' data."""
+    choice("engine", engine, get_args(Engine))
+    setting, collect = prepare(setting, engine)
+    return Session(setting, start(setting), collect, lambda state: scores(setting, state, test))
+
+
+def scores(setting: Setting, state: State, test: Federation | None) -> dict[str, float]:
+    """The objective, and the test loss and accuracy, at the output."""
+    goal, federation = setting.objective, setting.federation
+    losses = score(goal, state.result, state.buffers, federation).loss
+    found = {"train_loss": (setting.shares(np.arange(federation.clients)) * losses).sum().item()}
+    return found | on_test(setting, state, test)
+
+
+def on_test(setting: Setting, state: State, test: Federation | None) -> dict[str, float]:
+    """The test loss and accuracy at the output, if there is a test set."""
+    if test is None:
+        return {}
+    found = score(setting.objective, state.result, state.buffers, test)
+    return {"test_loss": found.loss.item(), "test_accuracy": found.accuracy.item()}
 
 
 def check_bound(round: int, done: Round) -> None:
@@ -70,7 +120,7 @@ def check_bound(round: int, done: Round) -> None:
     tolerance = 10 * torch.finfo(gap.dtype).eps * max(1.0, abs(loss.item()))
     if gap < -tolerance:
         raise LowerBoundError(
-            f"round {round}: client {done.cohort[place]} saw a loss of {loss.item():.6g}, below its lower bound of "
+            f"round {round}: client {done.clients[place]} saw a loss of {loss.item():.6g}, below its lower bound of "
             f"{(loss - gap).item():.6g}. The Polyak stepsize needs a bound that no loss falls below: "
             f"set `lower` to {loss.item():.6g} or lower"
         )
@@ -79,7 +129,7 @@ def check_bound(round: int, done: Round) -> None:
 def prepare(setting: Setting, engine: Engine) -> tuple[Setting, Collect]:
     """Try the model on one small batch before the run: which engine can take it, and how much memory it needs."""
     goal, federation = setting.objective, setting.federation
-    smallest = int(federation.sizes.argmin())
+    smallest = int(np.where(federation.sizes > 0, federation.sizes, federation.sizes.max() + 1).argmin())
     start = int(federation.offsets[smallest])
     rows = slice(start, start + int(min(federation.sizes[smallest], setting.batch_size or federation.sizes[smallest])))
     inputs, targets = federation.inputs[rows].clone(), federation.targets[rows].clone()

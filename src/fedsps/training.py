@@ -1,7 +1,6 @@
 """`train`: a model, the clients' data and an algorithm in, a trained model and its history out."""
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -19,9 +18,7 @@ from fedsps.logistic import objective
 from fedsps.methods.fedsps import FedSPS
 from fedsps.network import Loss
 from fedsps.result import Result
-from fedsps.session import Engine, Row, Session
-
-Callback = Callable[[Row], bool | None]
+from fedsps.session import Callback, Engine, local
 
 
 def train(
@@ -112,7 +109,7 @@ def train(
         augment=augment,
         memory_limit=memory_limit,
     )
-    session = Session(setting, engine, None if test is None else held_out(test).to(goal.x, goal.accepted))
+    session = local(setting, engine, None if test is None else held_out(test).to(goal.x, goal.accepted))
     spec = {
         "algorithm": repr(algorithm),
         "model": type(model).__name__,
@@ -126,30 +123,13 @@ def train(
         "augment": augment,
     }
     saver = None if checkpoint is None else Checkpoint(Path(checkpoint), fingerprint(setting), str(goal.x.device))
-    if saver is not None and (found := saver.load()):
-        session.state, session.rows = found
-    last_save = time.monotonic()
-    while len(session.rows) < rounds and not _is_over(session, stop_at_loss):
-        number = len(session.rows) + 1
-        due = evaluate_every > 0 and (number % evaluate_every == 0 or number == rounds)
-        try:
-            row = session.advance(evaluate=due)
-        except KeyboardInterrupt:
-            if saver is not None:
-                saver.save(session.state, session.rows)
-            raise
-        if saver is not None and time.monotonic() - last_save >= checkpoint_seconds:
-            saver.save(session.state, session.rows)
-            last_save = time.monotonic()
-        if callback is not None and callback(dict(row)):
-            break
-    if saver is not None:
-        saver.save(session.state, session.rows)
+    session.go_on(
+        rounds,
+        evaluate_every=evaluate_every,
+        stop_at_loss=stop_at_loss,
+        callback=callback,
+        saver=saver,
+        save_seconds=checkpoint_seconds,
+    )
     model = goal.module(session.state.result, session.state.buffers)
     return Result(model, history.frame(session.rows), spec, session.diverged_at)
-
-
-def _is_over(session: Session, stop_at_loss: float | None) -> bool:
-    if session.diverged_at is not None:
-        return True
-    return stop_at_loss is not None and bool(session.rows) and session.rows[-1]["train_loss"] <= stop_at_loss

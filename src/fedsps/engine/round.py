@@ -13,13 +13,15 @@ from fedsps.streams import Rows
 class Collected:
     """What an engine brings back from the clients of one exchange."""
 
+    clients: Rows  # those whose answers count, ascending; all that were asked, unless some failed
     mean: Tensors  # of the messages, under the setting's weights
     buffers: Tensors  # the uniform mean of the clients' buffers; integer ones take the maximum
-    clients: Tensors  # all clients' states, [clients, *]
-    trace: Trace | None  # of the active clients, [n, tau], in the order of their numbers
+    states: Tensors  # all clients' states, [clients, *]
+    trace: Trace | None  # of those clients, [n, tau]
     gradients: int  # mini-batch gradients over all clients; one of m_i samples counts ceil(m_i / B)
     bytes_up: int
     bytes_down: int
+    events: tuple[str, ...] = ()  # who failed, and how
 
 
 Collect = Callable[[Setting, State, Exchange, Rows], Collected]
@@ -29,12 +31,13 @@ Collect = Callable[[Setting, State, Exchange, Rows], Collected]
 class Round:
     """What one round leaves behind for the record."""
 
-    cohort: Rows  # [n]
+    clients: Rows  # [n]  those whose training counts
     trace: Trace  # [n, tau]
     exchanges: int
     gradient_evaluations: int
     bytes_up: int
     bytes_down: int
+    events: tuple[str, ...]
 
 
 def play(setting: Setting, state: State, collect: Collect) -> tuple[State, Round]:
@@ -45,18 +48,20 @@ def play(setting: Setting, state: State, collect: Collect) -> tuple[State, Round
     for exchange in exchanges:
         audience = cohort[:1] if exchange.first_client_only else cohort
         collected = collect(setting, state, exchange, audience)
-        x, server = exchange.finish(state.server, state.x, collected.mean, len(audience) / setting.federation.clients)
-        state = replace(state, x=x, server=server, clients=collected.clients, buffers=collected.buffers)
+        participation = len(collected.clients) / setting.federation.clients
+        x, server = exchange.finish(state.server, state.x, collected.mean, participation)
+        state = replace(state, x=x, server=server, clients=collected.states, buffers=collected.buffers)
         gathered.append(collected)
     trace = gathered[-1].trace
     assert trace is not None, "the last exchange of a round trains"
     result, output = setting.algorithm.output_rule(state.output, state.x, state.round + 1)
     done = Round(
-        cohort=cohort,
+        clients=gathered[-1].clients,
         trace=trace,
         exchanges=len(exchanges),
         gradient_evaluations=sum(one.gradients for one in gathered),
         bytes_up=sum(one.bytes_up for one in gathered),
         bytes_down=sum(one.bytes_down for one in gathered),
+        events=tuple(event for one in gathered for event in one.events),
     )
     return replace(state, round=state.round + 1, output=output, result=result), done

@@ -53,9 +53,10 @@ def collect(setting: Setting, state: State, exchange: Exchange, audience: Rows) 
             bytes_up += bytes_of(*work.buffers.values())
             buffers = {name: _add(buffers.get(name), value, uniform[positions]) for name, value in work.buffers.items()}
     return Collected(
+        clients=audience,
         mean=total,
         buffers=buffers if traces else state.buffers,
-        clients=clients,
+        states=clients,
         trace=_in_order(traces, np.concatenate(order)) if traces else None,
         gradients=gradients,
         bytes_up=bytes_up,

@@ -1,0 +1,258 @@
+"""The server's side: the rounds of an algorithm over Flower's grid, with the answers of whoever is there."""
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import platformdirs
+import torch
+import torch.nn.functional as F
+from flwr.app import Context, RecordDict
+from flwr.serverapp import Grid, ServerApp
+from torch import Tensor, nn
+
+from fedsps import history, robust, streams
+from fedsps.checkpoint import Checkpoint
+from fedsps.data.federated import Federation, Samples, held_out
+from fedsps.engine.answer import Answer, gather
+from fedsps.engine.flower import wire
+from fedsps.engine.flower.check import accept, rehearse
+from fedsps.engine.flower.roll import Roll
+from fedsps.engine.flower.settings import DTYPES, Settings, digest
+from fedsps.engine.flower.store import NEVER
+from fedsps.engine.round import Collected
+from fedsps.engine.setting import Setting, State, start
+from fedsps.errors import ConfigurationError, DataError, FedspsError
+from fedsps.logistic import objective
+from fedsps.network import Loss
+from fedsps.parts import Exchange
+from fedsps.result import SUMMARY, Result
+from fedsps.session import Row, Session, on_test
+from fedsps.streams import Rows
+
+
+def server_app(
+    model: Callable[[Context], nn.Module],
+    test: Callable[[Context], Samples] | None = None,
+    loss: Loss = F.cross_entropy,
+) -> ServerApp:
+    """A Flower `ServerApp` for every algorithm of the catalogue.
+
+    Args:
+        model: makes the module; training starts from its parameters (drawn under the run's seed).
+        test: loads the server's own test data, if it has any.
+        loss: the clients' loss.
+    """
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        settings = Settings.of(context.run_config)
+        with streams.torch_seed(settings.seed, "model"):
+            module = model(context)
+        try:
+            federate(grid, settings, module, None if test is None else test(context), loss)
+        except FedspsError as error:
+            say(f"error: {error}")
+            raise
+
+    return app
+
+
+def federate(
+    grid: Grid, settings: Settings, module: nn.Module, test: Samples | None = None, loss: Loss = F.cross_entropy
+) -> Result:
+    """Run a federation to its end, from the last checkpoint if there is one, and write its run folder."""
+    torch.set_num_threads(settings.threads)
+    goal = objective(module.to(DTYPES[settings.dtype]), loss)
+    spec = settings.spec(goal)
+    name = digest(spec)
+    folder = Path(settings.runs or platformdirs.user_data_path("fedsps") / "runs") / name
+    saver = Checkpoint(folder, name, str(goal.x.device))
+    if (folder / SUMMARY).exists():  # finished: this is a new run
+        (folder / SUMMARY).unlink()
+        saver.path.unlink(missing_ok=True)
+    roll = Roll(grid, settings)
+    found = saver.load()
+    if found is None:
+        sizes = roll.known_sizes()
+    else:
+        sizes = found[0].clients["sizes"].numpy()
+        roll.wait(min(30.0, settings.start_deadline))
+        say(f"going on after round {found[0].round}")
+    setting = _setting(settings, Federation(torch.empty(0), torch.empty(0), sizes), goal)
+    setting.algorithm.check(setting.federation.clients)
+    held = None if test is None else held_out(test).to(goal.x, goal.accepted)
+    server = Server(roll, name, robust.parse(settings.mean))
+    state = replace(start(setting), clients=_ledger(sizes))
+
+    def evaluate(state: State) -> dict[str, float]:
+        return server.evaluate(setting, state) | on_test(setting, state, held)
+
+    session = Session(setting, state, server.collect, evaluate)
+    say(f"{settings.algorithm} with {len(sizes)} clients, {settings.rounds} rounds; run folder {folder}")
+    session.go_on(
+        settings.rounds,
+        evaluate_every=settings.evaluate_every,
+        callback=lambda row: say(line(row, settings.rounds, setting.cohort)),
+        saver=saver,
+        save_seconds=0,
+    )
+    model = goal.module(session.state.result, session.state.buffers)
+    table = history.frame(session.rows, [*history.COLUMNS, *history.FEDERATION_COLUMNS])
+    facts = {"clients": len(sizes), "train_samples": int(sizes.sum())}
+    result = Result(model, table, spec | {"clients": len(sizes)}, session.diverged_at, facts)
+    result.save(folder)
+    saver.path.unlink(missing_ok=True)
+    say(f"finished: {folder}")
+    return result
+
+
+def _setting(settings: Settings, federation: Federation, goal: Any) -> Setting:
+    """The run, seen from the server, which knows how many samples each client has and nothing else."""
+    algorithm = settings.built
+    if settings.mean != "mean" and not algorithm.sends_delta_only:
+        sent = ", ".join(name for part in algorithm.parts for name in part.sends)
+        raise ConfigurationError(
+            f"mean = {settings.mean!r} is for algorithms that send delta alone; {settings.algorithm} also sends {sent}"
+        )
+    cohort = settings.cohort or federation.clients
+    for name, value in (("cohort", cohort), ("minimum-cohort", settings.minimum_cohort)):
+        if value > federation.clients:
+            raise ConfigurationError(f"{name} is {value}, but there are only {federation.clients} clients")
+    return Setting(
+        objective=goal,
+        federation=federation,
+        algorithm=algorithm,
+        local_steps=settings.local_steps,
+        batch_size=settings.batch_size or None,
+        cohort=cohort,
+        seed=settings.seed,
+        weights=settings.weights,  # type: ignore[arg-type]
+        augment=settings.augment,  # type: ignore[arg-type]
+    )
+
+
+def _ledger(sizes: Rows) -> dict[str, Tensor]:
+    """What the server knows of the clients, as a part of the state that is saved: their own states stay with them."""
+    return {
+        "sizes": torch.from_numpy(sizes),
+        "since": torch.full((len(sizes),), NEVER),  # the last round in which each one's answer was counted
+        "token": torch.tensor(secrets.randbits(62)),
+    }
+
+
+@dataclass(frozen=True)
+class Server:
+    """Collects the answers of an exchange, and of evaluations."""
+
+    roll: Roll
+    digest: str
+    mean: robust.Mean
+
+    def collect(self, setting: Setting, state: State, exchange: Exchange, audience: Rows) -> Collected:
+        """Ask the audience; a round that too few answer is repeated. Where one client is enough, try them in turn."""
+        settings = self.roll.settings
+        groups = [audience] * (1 + settings.retries)
+        if exchange.first_client_only:
+            groups = [np.array([client]) for client in setting.cohort_of(state.round)]
+        least = 1 if exchange.first_client_only else min(settings.minimum_cohort, len(audience))
+        events: list[str] = []
+        for group in groups:
+            self.roll.refresh()
+            answers, failures = self._answers(setting, state, exchange, group)
+            events += failures
+            if len(answers) >= least:
+                clients = np.array(list(answers), dtype=np.int64)
+                states = state.clients if exchange.action != "train" else _counted(state, clients)
+                found = gather(setting, state, exchange, clients, list(answers.values()), states, self.mean)
+                return replace(found, events=tuple(events))
+        raise DataError(
+            f"round {state.round + 1}: {len(answers)} of {len(audience)} clients answered, {least} are needed "
+            f"({'; '.join(failures)}). Run it again to go on from round {state.round}"
+        )
+
+    def _answers(
+        self, setting: Setting, state: State, exchange: Exchange, audience: Rows
+    ) -> tuple[dict[int, Answer], list[str]]:
+        """The answers that can be counted, by client in ascending order; and what went wrong with the others."""
+        message, trace = rehearse(setting, state, exchange)
+        received = wire.arrays(exchange.broadcast(state.server))
+        model = wire.arrays({"x": state.x} | state.buffers)
+        requests = {
+            client: RecordDict({"ask": self._ask(state, exchange, client), "model": model, "received": received})
+            for client in audience.tolist()
+        }
+        answers: dict[int, Answer] = {}
+        events = []
+        kind = "train.train" if exchange.action == "train" else "train.probe"
+        for client, content in self.roll.ask(requests, kind).items():
+            try:
+                if isinstance(content, DataError):
+                    raise content
+                answers[client] = accept(content, message, trace, state)
+                if wire.told(content, "facts").get("lost"):
+                    events.append(f"client {client}: its state was lost, it started anew")
+            except DataError as error:
+                events.append(f"client {client}: {error}")
+        return answers, events
+
+    def _ask(self, state: State, exchange: Exchange, client: int) -> Any:
+        return wire.facts(
+            digest=self.digest,
+            token=str(int(state.clients["token"])),
+            round=state.round,
+            action=exchange.action,
+            since=int(state.clients["since"][client]),
+        )
+
+    def evaluate(self, setting: Setting, state: State) -> dict[str, float]:
+        """The objective, and loss and accuracy on the clients' own test data, over those that answer."""
+        model = wire.arrays({"x": state.result} | state.buffers)
+        requests = {client: RecordDict({"model": model}) for client in range(setting.federation.clients)}
+        found: dict[int, dict[str, float]] = {}
+        for client, content in self.roll.ask(requests, "evaluate").items():
+            if isinstance(content, RecordDict) and "scores" in content.metric_records:
+                scores = {name: float(value) for name, value in content.metric_records["scores"].items()}  # type: ignore[arg-type]
+                if np.isfinite(scores.get("train_loss", np.nan)):
+                    found[client] = scores
+        if not found:
+            return {}
+        shares = setting.shares(np.array(list(found))).numpy()
+        scores = {"train_loss": float(shares @ [one["train_loss"] for one in found.values()])}
+        held = [one for one in found.values() if one.get("test_samples", 0) > 0]
+        if held:
+            counts = np.array([one["test_samples"] for one in held])
+            for name in ("test_loss", "test_accuracy"):
+                scores[f"client_{name}"] = float(counts @ [one.get(name, np.nan) for one in held] / counts.sum())
+        return scores
+
+
+def _counted(state: State, clients: Rows) -> dict[str, Tensor]:
+    since = state.clients["since"].clone()
+    since[torch.from_numpy(clients)] = state.round
+    return state.clients | {"since": since}
+
+
+def line(row: Row, rounds: int, cohort: int) -> str:
+    """One round in one line."""
+    words = [f"round {row['round']}/{rounds}", f"cohort loss {row['cohort_loss']:.4f}"]
+    for name, label in (
+        ("train_loss", "loss"),
+        ("test_accuracy", "accuracy"),
+        ("client_test_accuracy", "clients' accuracy"),
+    ):
+        if not np.isnan(row[name]):
+            words.append(f"{label} {row[name]:.4f}")
+    words.append(f"stepsize {row['stepsize_mean']:.3g} ± {row['stepsize_std_clients']:.2g}")
+    words.append(f"{row['clients']} of {cohort} clients")
+    words.append(f"{row['seconds']:.2f} s")
+    return "  ".join(words) + (f"  [{row['events']}]" if row["events"] else "")
+
+
+def say(text: str) -> None:
+    """A line in the run's log, which Flower streams to whoever asked for the run."""
+    print(text, flush=True)  # noqa: T201

@@ -1,0 +1,103 @@
+"""The run configuration of a Flower app, read and checked: `algorithm = "fedsps"`, `local-steps = 5`, ..."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any, Self, get_args
+
+import torch
+
+from fedsps.algorithm import Algorithm
+from fedsps.catalogue import Named, parse
+from fedsps.checks import choice, count
+from fedsps.engine.setting import Augment, Weights
+from fedsps.errors import ConfigurationError, unknown
+from fedsps.objective import Objective
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+def _plumbing(default: Any) -> Any:
+    """A field that does not decide a run's numbers: not part of the digest."""
+    return field(default=default, metadata={"plumbing": True})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a run configuration says. Keys with a dot (tables of your own) are the app's business."""
+
+    algorithm: str = "fedsps"
+    rounds: int = 100
+    local_steps: int = 5
+    batch_size: int = 20  # 0: a client's whole data
+    cohort: int = 0  # clients a round; 0: all
+    weights: str = "uniform"
+    augment: str = "none"
+    dtype: str = "float32"
+    seed: int = 0
+    evaluate_every: int = 1  # 0: never
+    mean: str = "mean"  # or median, trimmed:0.2, clipped:1.0
+    runs: str = _plumbing("")  # the server's folder of run folders
+    deadline: float = _plumbing(300.0)  # seconds that clients have for an answer
+    minimum_cohort: int = _plumbing(1)  # answers that a round needs
+    retries: int = _plumbing(3)  # times that a round with fewer is repeated
+    start_deadline: float = _plumbing(120.0)  # seconds that the nodes have to connect
+    poll: float = _plumbing(0.1)  # seconds between two looks for answers
+    threads: int = _plumbing(1)
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Self:
+        """From Flower's flat dictionary."""
+        known = {one.name.replace("_", "-"): one for one in fields(cls)}
+        given: dict[str, Any] = {}
+        for key, value in config.items():
+            if "." in key:
+                continue
+            if key not in known:
+                raise unknown("run setting", key, known)
+            kind = known[key].type
+            if kind is float and isinstance(value, int):
+                value = float(value)  # noqa: PLW2901
+            if not isinstance(value, kind) or isinstance(value, bool):  # type: ignore[arg-type]
+                raise ConfigurationError(f"run setting {key} must be {kind.__name__}; got {value!r}")  # type: ignore[union-attr]
+            given[known[key].name] = value
+        return cls(**given)
+
+    def __post_init__(self) -> None:
+        choice("weights", self.weights, get_args(Weights))
+        choice("augment", self.augment, get_args(Augment))
+        choice("dtype", self.dtype, DTYPES)
+        for name in ("rounds", "local_steps", "minimum_cohort", "threads"):
+            count(name, getattr(self, name))
+        for name in ("batch_size", "cohort", "seed", "evaluate_every", "retries"):
+            count(name, getattr(self, name), least=0)
+        for name in ("deadline", "start_deadline", "poll"):
+            if not getattr(self, name) > 0:
+                raise ConfigurationError(f"{name} must be a number of seconds above 0; got {getattr(self, name)}")
+
+    @cached_property
+    def named(self) -> Named:
+        """The algorithm with its parameters."""
+        found = parse(self.algorithm)
+        if len(found) > 1:
+            raise ConfigurationError(f"{self.algorithm!r} names {len(found)} runs: a federation trains one at a time")
+        return found[0]
+
+    @cached_property
+    def built(self) -> Algorithm:
+        """The algorithm itself."""
+        return self.named.build()
+
+    def spec(self, goal: Objective) -> dict[str, Any]:
+        """What was asked, for the record; `digest` is of this."""
+        asked = {one.name: getattr(self, one.name) for one in fields(self) if "plumbing" not in one.metadata}
+        named = {"algorithm": self.named.name, "parameters": dict(self.named.parameters)}
+        start = hashlib.sha256(goal.x.detach().cpu().numpy().tobytes()).hexdigest()[:12]
+        return asked | named | {"model": goal.description, "start": start, "engine": "flower"}
+
+
+def digest(spec: dict[str, Any]) -> str:
+    """Twelve hexadecimal digits that name a run's folder, and its clients' states."""
+    return hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:12]

@@ -1,0 +1,180 @@
+"""The client's side: its data, its state and its share of an exchange."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import platformdirs
+import torch
+import torch.nn.functional as F
+from flwr.app import Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from torch import nn
+
+from fedsps.data.federated import Federation, Samples, held_out, samples
+from fedsps.engine.answer import answer
+from fedsps.engine.flower import wire
+from fedsps.engine.flower.settings import DTYPES, Settings
+from fedsps.engine.flower.store import NEVER, Store
+from fedsps.engine.setting import Setting
+from fedsps.errors import ConfigurationError
+from fedsps.evaluate import score
+from fedsps.logistic import objective
+from fedsps.network import Loss
+from fedsps.objective import Objective
+from fedsps.session import prepare
+
+log = logging.getLogger("fedsps")
+Act = Callable[["Site", RecordDict], RecordDict]
+
+
+@dataclass(frozen=True)
+class SiteData:
+    """What one client has: `(inputs, targets)` or a data set to train on, and of its own to test on, if any."""
+
+    train: Samples
+    test: Samples | None = None
+
+
+def client_app(
+    model: Callable[[Context], nn.Module],
+    data: Callable[[Context], SiteData],
+    loss: Loss = F.cross_entropy,
+) -> ClientApp:
+    """A Flower `ClientApp` for every algorithm of the catalogue.
+
+    Args:
+        model: makes the module; the server decides its parameters. The context has the run and node configuration.
+        data: loads this client's data; `context.node_config["partition-id"]` says which.
+        loss: any torch loss of (outputs, targets).
+    """
+    app = ClientApp()
+
+    def handler(act: Act) -> Callable[[Message, Context], Message]:
+        def handle(message: Message, context: Context) -> Message:
+            try:
+                content = act(Site(context, model, data, loss), message.content)
+            except Exception as error:  # the server is told why; the traceback stays here
+                log.exception("client failed")
+                content = wire.error(f"{type(error).__name__}: {error}")
+            return Message(content, reply_to=message)
+
+        return handle
+
+    app.train("train")(handler(Site.work))
+    app.train("probe")(handler(Site.work))
+    app.evaluate()(handler(Site.evaluate))
+    app.query()(handler(Site.introduce))
+    return app
+
+
+class Site:
+    """One client, for the time of one message."""
+
+    def __init__(
+        self,
+        context: Context,
+        model: Callable[[Context], nn.Module],
+        data: Callable[[Context], SiteData],
+        loss: Loss,
+    ) -> None:
+        self.settings = Settings.of(context.run_config)
+        torch.set_num_threads(self.settings.threads)
+        self.partition, self.partitions = (_number(context, key) for key in ("partition-id", "num-partitions"))
+        if not 0 <= self.partition < self.partitions:
+            raise ConfigurationError(
+                f"partition-id is {self.partition}: it counts from 0 to num-partitions - 1, {self.partitions - 1}"
+            )
+        default = platformdirs.user_state_path("fedsps") / "flower"
+        self.state_dir = Path(str(context.node_config.get("state-dir", default)))
+        self.goal: Objective = objective(model(context).to(DTYPES[self.settings.dtype]), loss)
+        found = data(context)
+        if not isinstance(found, SiteData):
+            raise ConfigurationError(f"the data function must return fedsps' SiteData; got {type(found).__name__}")
+        inputs, targets = samples(found.train, f"partition {self.partition}")
+        sizes = np.zeros(self.partitions, dtype=np.int64)  # this machine knows of one client only
+        sizes[self.partition] = len(targets)
+        self.train = Federation(inputs, targets, sizes).to(self.goal.x, self.goal.accepted)
+        self.test = None if found.test is None else held_out(found.test).to(self.goal.x, self.goal.accepted)
+
+    @property
+    def setting(self) -> Setting:
+        """The run, seen from here."""
+        asked = self.settings
+        return Setting(
+            objective=self.goal,
+            federation=self.train,
+            algorithm=asked.built,
+            local_steps=asked.local_steps,
+            batch_size=asked.batch_size or None,
+            cohort=asked.cohort or self.partitions,
+            seed=asked.seed,
+            weights=asked.weights,  # type: ignore[arg-type]
+            augment=asked.augment,  # type: ignore[arg-type]
+        )
+
+    def introduce(self, content: RecordDict) -> RecordDict:
+        """Which partition lives here, and how much it has; the model is tried on one batch."""
+        prepare(self.setting, "loop")
+        held = 0 if self.test is None else len(self.test.targets)
+        size = len(self.train.targets)
+        return RecordDict(
+            {"facts": wire.facts(partition=self.partition, partitions=self.partitions, samples=size, test_samples=held)}
+        )
+
+    def work(self, content: RecordDict) -> RecordDict:
+        """The client's share of an exchange."""
+        ask = wire.told(content, "ask")
+        round, since = int(ask["round"]), int(ask["since"])
+        setting, _ = prepare(self.setting, "loop")
+        exchanges = setting.algorithm.exchanges(round)
+        place = [exchange.action for exchange in exchanges].index(str(ask["action"]))
+        model = wire.tensors(content, "model", self.goal.x)
+        x = model.pop("x")
+        fresh = setting.algorithm.client_init(x)
+        store = Store.of(self.state_dir, str(ask["digest"]), self.partition, str(ask["token"]))
+        own = store.load(round, place, since) if fresh else {}
+        lost = own is None and since > NEVER
+        received = wire.tensors(content, "received", self.goal.x)
+        done = answer(setting, exchanges[place], round, x, model, received, self.partition, own or fresh)
+        if fresh:
+            store.save(round, place, since, done.own)
+        trace = {} if done.trace is None else vars(done.trace)
+        return RecordDict(
+            {
+                "message": wire.arrays(done.message),
+                "buffers": wire.arrays(done.buffers if trace else {}),
+                "trace": wire.arrays(trace),
+                "facts": wire.facts(gradients=done.gradients, lost=lost),
+            }
+        )
+
+    def evaluate(self, content: RecordDict) -> RecordDict:
+        """The model's loss on this client's data, and loss and accuracy on its own test data."""
+        model = wire.tensors(content, "model", self.goal.x)
+        x = model.pop("x")
+        found: dict[str, int | float | list[int] | list[float]] = {
+            "train_loss": score(self.goal, x, model, self.train_alone).loss.item()
+        }
+        if self.test is not None:
+            test = score(self.goal, x, model, self.test)
+            found |= {"test_loss": test.loss.item(), "test_accuracy": test.accuracy.item()}
+            found["test_samples"] = len(self.test.targets)
+        return RecordDict({"scores": MetricRecord(found)})
+
+    @property
+    def train_alone(self) -> Federation:
+        """The same data as a federation of one."""
+        return Federation(self.train.inputs, self.train.targets, np.array([len(self.train.targets)]))
+
+
+def _number(context: Context, key: str) -> int:
+    value = context.node_config.get(key)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ConfigurationError(
+            f"the node configuration has no whole number {key} (got {value!r}): start the SuperNode with "
+            "--node-config 'partition-id=0 num-partitions=3'"
+        )
+    return value
