@@ -3,6 +3,7 @@
 import copy
 import json
 from collections.abc import Mapping
+from typing import get_args
 
 import numpy as np
 import pandas as pd
@@ -10,9 +11,9 @@ import pytest
 
 from fedsps.catalogue import parse
 from fedsps.errors import ConfigurationError
-from fedsps.paper import claims, sensitivity
+from fedsps.paper import claims, networks, sensitivity
 from fedsps.paper.document import document
-from fedsps.paper.page import Claim, Evidence, Line, Page, Panel, Records, Tuned, decide
+from fedsps.paper.page import Claim, Evidence, Line, Page, Panel, Records, Scale, Tuned, decide
 from fedsps.paper.reproduce import PAGES, Outcome, find, reproduce, search, table
 from fedsps.result import Result
 from fedsps.spec import Spec
@@ -136,10 +137,45 @@ def test_sensitivity_claims_by_hand():
     assert sensitivity.best_scales(flat, "fedsps", 10) == pytest.approx([0.5])
 
 
+def cifar_records(*seeds):
+    """From the final losses of FedSPS, FedDecSPS, FedAvg and FedAMS on each seed, alike on both partitions."""
+    labels = ("FedSPS", "FedDecSPS", "FedAvg tuned", "FedAMS tuned")
+    lines = {label: [seed[place] for seed in seeds] for place, label in enumerate(labels)}
+    return records(dict.fromkeys(networks.NAMES, lines))
+
+
+@pytest.mark.parametrize("claim", networks.CIFAR.claims, ids=lambda claim: claim.id)
+def test_cifar_claims_have_three_outcomes(claim):
+    good, one_behind = (0.1, 0.2, 0.3, 0.4), (0.1, 0.35, 0.3, 0.4)
+    for expected, seeds in {
+        "holds": [good, good],
+        "does not hold": [one_behind, one_behind],
+        "undecided": [good, one_behind],
+    }.items():
+        assert {verdict.outcome for verdict in claim.verdicts(cifar_records(*seeds))} == {expected}
+
+
+def test_a_page_is_run_drawn_and_judged(tmp_path):
+    own = Tuned("fedavg", grid={"client_stepsize": (0.001, 0.1)})
+    panel = Panel("p", "digits", {"rounds": 2, "evaluate_every": 1}, [Line("FedAvg tuned", own)])
+    claim = Claim("X1", "it learns", "", "loss below 2.3", "loss", lambda records, column: (
+        Evidence(records.final("p", "FedAvg tuned", column) < 2.3, records.final("p", "FedAvg tuned", column))
+    ))  # fmt: skip
+    page = Page("small", "Small", lambda scale: [panel], networks.LENET.draw, [claim], seeds=2)
+    for scale, seeds in {"smoke": 1, "paper": 2}.items():
+        found = reproduce(page, scale, seeds=None, runs=tmp_path / "runs", folder=tmp_path / scale)
+        chosen = found.records.of("p", "FedAvg tuned")
+        assert [one.spec["seed"] for one in chosen] == list(range(seeds))
+        assert chosen[0].spec["parameters"]["client_stepsize"] == 0.1
+        assert {verdict.outcome for verdict in found.verdicts} == {"holds"}
+        assert (tmp_path / scale / "small.csv").is_file()
+        assert (tmp_path / scale / "small.json").is_file()
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_plans_are_valid_and_claims_speak_of_lines_that_exist(name):
     page = find(name)
-    for scale in ("smoke", "paper"):
+    for scale in get_args(Scale):
         for panel in page.panels(scale):
             for line in panel.lines:
                 if isinstance(line.algorithm, Tuned):

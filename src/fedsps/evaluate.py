@@ -11,6 +11,7 @@ from fedsps.objective import Objective
 from fedsps.shapes import Tensors
 
 SAMPLES_AT_ONCE = 4096
+IMAGES_AT_ONCE = 512  # activations are larger than inputs: these stay in the cache
 
 
 class Score(NamedTuple):
@@ -47,6 +48,7 @@ def _runs(
     objective: Objective, x: Tensor, buffers: Tensors, federation: Federation
 ) -> Iterator[tuple[Tensor, Tensor, list[int]]]:
     """Outputs and targets of runs of clients, each run large enough for one fast pass."""
+    pass_size = IMAGES_AT_ONCE if federation.inputs.ndim > 2 else SAMPLES_AT_ONCE
     first, stop, run = 0, 0, []
     for number, size in enumerate(federation.sizes.tolist()):
         run.append(size)
@@ -54,7 +56,7 @@ def _runs(
         if stop - first < SAMPLES_AT_ONCE and number + 1 < federation.clients:
             continue
         rows = slice(first, stop)
-        inputs = federation.inputs[rows].split(SAMPLES_AT_ONCE)
+        inputs = federation.inputs[rows].split(pass_size)
         yield (
             torch.cat([objective.outputs(x, buffers, part) for part in inputs]),
             federation.targets[rows],

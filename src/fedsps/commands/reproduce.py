@@ -1,7 +1,7 @@
 """`fedsps reproduce`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import torch
 import typer
@@ -11,6 +11,7 @@ from rich.table import Table
 from fedsps.checks import choice
 from fedsps.options import AsJson, Runs
 from fedsps.paper.document import document
+from fedsps.paper.page import Scale
 from fedsps.paper.reproduce import PAGES, find, reproduce
 from fedsps.terminal import bar_columns, paper, print_json, say, screen
 
@@ -18,8 +19,8 @@ from fedsps.terminal import bar_columns, paper, print_json, say, screen
 def reproduce_command(
     pages: Annotated[list[str] | None, typer.Argument(help="Pages; all if none is named.", show_default=False)] = None,
     show: Annotated[bool, typer.Option("--list", help="Show the pages and stop.")] = False,
-    scale: Annotated[str, typer.Option(help="smoke (minutes) or paper (hours).")] = "smoke",
-    seeds: Annotated[int | None, typer.Option(help="Seeds; default 3 at paper scale, else 1.", min=1)] = None,
+    scale: Annotated[str, typer.Option(help="smoke (minutes), laptop (150 rounds), or paper (hours).")] = "smoke",
+    seeds: Annotated[int | None, typer.Option(help="Default: 3 at paper scale (1 for cifar), else 1.", min=1)] = None,
     output: Annotated[Path, typer.Option(help="Folder for figures, tables and verdicts.")] = Path("reproduction"),
     text: Annotated[Path | None, typer.Option(help="The Markdown document. Default: OUTPUT/README.md.")] = None,
     jobs: Annotated[int, typer.Option(help="Runs at the same time, in processes of one thread each.", min=1)] = 1,
@@ -30,7 +31,7 @@ def reproduce_command(
 
     Runs are cached: a second call draws without training, an interrupted one goes on where it stopped.
     """
-    choice("scale", scale, ("smoke", "paper"))
+    choice("scale", scale, get_args(Scale))
     torch.set_num_threads(1)
     chosen = [find(name) for name in pages or PAGES]
     if show:
@@ -39,7 +40,6 @@ def reproduce_command(
                 f"{page.name:12} {page.title} ({', '.join(claim.id for claim in page.claims)})", highlight=False
             )
         return
-    seeds = seeds or (3 if scale == "paper" else 1)
     outcomes = []
     with Progress(*bar_columns(), console=screen) as progress:
         bar = progress.add_task("", total=None, note="")

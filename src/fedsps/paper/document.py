@@ -8,14 +8,15 @@ from fedsps.paper.page import Scale, Verdict
 from fedsps.paper.reproduce import Outcome
 
 
-def document(outcomes: Sequence[Outcome], scale: Scale, seeds: int, place: Path) -> str:
+def document(outcomes: Sequence[Outcome], scale: Scale, seeds: int | None, place: Path) -> str:
     """The text of `place`; figures are linked relative to it."""
     spent = sum(outcome.seconds for outcome in outcomes)
-    names = " ".join(outcome.page.name for outcome in outcomes)
+    words = " ".join(outcome.page.name for outcome in outcomes) + f" --scale {scale}"
+    words += f" --seeds {seeds}" if seeds else ""
     lines = [
         "# The paper, re-run",
         "",
-        f"Written by `fedsps reproduce {names} --scale {scale} --seeds {seeds}`; the runs shown took "
+        f"Written by `fedsps reproduce {words}`; the runs shown took "
         f"{spent / 60:.0f} minutes of training on one core, without the searches.",
         "",
         "A verdict is *holds* where the criterion is met on every seed, *does not hold* where it is met on none,",

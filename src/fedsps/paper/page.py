@@ -18,11 +18,12 @@ LOSSES = ("train_loss", "cohort_loss")
 
 @dataclass(frozen=True)
 class Tuned:
-    """The winner of the search over the paper's grid on the panel's own setting, or its worst finite point."""
+    """The winner of the search over a grid on the panel's own setting, or its worst finite point."""
 
     algorithm: str
     pick: Literal["best", "worst"] = "best"
     halve_from: int = 0  # see `tune.Search`
+    grid: Mapping[str, tuple[Any, ...]] | None = None  # the paper's if not given
 
 
 @dataclass(frozen=True)
@@ -149,3 +150,4 @@ class Page:
     draw: Callable[[Records, Sequence[Panel], Path], list[Path]]
     claims: Sequence[Claim]
     note: str = ""  # what we chose where the paper is silent, and what a scale reduces
+    seeds: int = 3  # at paper scale

@@ -21,6 +21,7 @@ PAGES = {  # where each page is written
     "sensitivity": "sensitivity:PAGE",
     "convex": "convex:PAGE",
     "lenet": "networks:LENET",
+    "cifar": "networks:CIFAR",
     "normalized": "normalized:PAGE",
     "global": "one_stepsize:PAGE",
     "stepsizes": "stepsizes:PAGE",
@@ -54,13 +55,17 @@ def reproduce(
     page: Page,
     scale: Scale,
     *,
-    seeds: int,
+    seeds: int | None,
     runs: Path,
     folder: Path,
     jobs: int = 1,
     report: Report | None = None,
 ) -> Outcome:
-    """Run what is not there yet, then write the page's figures, its table (CSV), and its verdicts and panels (JSON)."""
+    """Run what is not there yet, then write the page's figures, its table (CSV), and its verdicts and panels (JSON).
+
+    Without `seeds` there is one, or as many as the page has at paper scale.
+    """
+    seeds = seeds or (page.seeds if scale == "paper" else 1)
     panels = page.panels(scale)
     chosen = {
         (panel.name, line.label): algorithm(panel, line, scale, runs, jobs, report)
@@ -101,25 +106,25 @@ def algorithm(panel: Panel, line: Line, scale: Scale, runs: Path, jobs: int, rep
     """The line's algorithm; a tuned one is searched for on the panel's setting, with a seed that is not reported."""
     if isinstance(line.algorithm, str):
         return parse(line.algorithm)[0]
-    found = search(panel, line, line.algorithm, scale)
+    tuned = line.algorithm
 
     def progress(done: int, size: int) -> None:
         if report is not None:
-            report(f"tuning {line.algorithm} for {panel.name}", done, size)
+            report(f"tuning {tuned.algorithm} for {panel.name}", done, size)
 
-    outcome = tuning.tune(found, runs, jobs=jobs, progress=progress)
-    return outcome.best if line.algorithm.pick == "best" else outcome.worst
+    outcome = tuning.tune(search(panel, line, tuned, scale), runs, jobs=jobs, progress=progress)
+    return outcome.best if tuned.pick == "best" else outcome.worst
 
 
 def search(panel: Panel, line: Line, tuned: Tuned, scale: Scale) -> tuning.Search:
-    """The paper's grid on the panel's setting; the smoke scale searches its corners only."""
+    """The line's own grid, or the paper's, on the panel's setting; the smoke scale searches corners only."""
     start = named(tuned.algorithm)
     settings = dict(panel.settings) | dict(line.settings) | {"seed": tuning.TUNING_SEED}
-    space = {key: values for key, values in tuning.PAPER_GRID.items() if key in start.parameters}
+    space = tuned.grid or {key: values for key, values in tuning.PAPER_GRID.items() if key in start.parameters}
     if scale == "smoke":
         space = {key: (values[0], values[-2]) if len(values) > 2 else values for key, values in space.items()}
     else:
-        settings["evaluate_every"] = 10
+        settings["evaluate_every"] = max(10, settings["evaluate_every"])
     return tuning.Search(
         Spec.of(start, **settings), dict(space), halve_from=0 if scale == "smoke" else tuned.halve_from
     )
