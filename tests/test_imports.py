@@ -23,7 +23,7 @@ LAYERS = [  # each imports only from the layers above it, or from its own
     {"parts", "models", "objective"},
     {"stepsize", "server", "direction", "output", "compression", "network", "robust"},
     {"client", "logistic", "evaluate", "optim"},
-    {"algorithm"},
+    {"algorithm", "privacy"},
     {name for name in FILES if name.startswith("methods")},
     {
         "engine",
@@ -74,14 +74,15 @@ def test_imports_go_one_way(name):
 
 
 @pytest.mark.parametrize(
-    ("library", "home"), [("matplotlib", {"plot"}), ("sklearn", {"data.load"}), ("pooch", {"data.sources"})]
+    ("library", "home"),
+    [("matplotlib", {"plot"}), ("sklearn", {"data.load"}), ("pooch", {"data.sources"}), ("dp_accounting", {"privacy"})],
 )
 def test_heavy_libraries_are_imported_in_one_place(library, home):
     assert {name for name, path in FILES.items() if any(one.split(".")[0] == library for one in imports(path))} <= home
 
 
 def test_import_is_light():
-    heavy = {"matplotlib", "sklearn", "pooch", "flwr", "optuna", "plotly"}
+    heavy = {"matplotlib", "sklearn", "pooch", "flwr", "optuna", "plotly", "dp_accounting"}
     program = f"import sys, fedsps; print(sorted({heavy} & set(sys.modules)))"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"

@@ -30,18 +30,20 @@ FEDERATION_COLUMNS = {
     "events": "who did not answer, was refused or lost its state, and why",
     "client_test_loss": "mean loss of the output over all samples of the clients' own test data",
     "client_test_accuracy": "share of right predictions on them",
+    "epsilon": "what differential privacy has cost so far, at the run's delta; NaN in runs without it",
 }
 """What a real federation records beside."""
 
 
 def row(done: Round, number: int, seconds: float, scores: dict[str, float]) -> dict[str, Any]:
     """The row of one round; what was not evaluated is NaN."""
-    stepsizes = done.trace.stepsizes.double()
+    untold = torch.full((1, 1), torch.nan)
+    losses, stepsizes = (untold, untold) if done.trace is None else (done.trace.losses, done.trace.stepsizes.double())
     mean_of_client = stepsizes.mean(-1)
     return {
         "round": number,
         "train_loss": scores.get("train_loss", torch.nan),
-        "cohort_loss": done.trace.losses.double().mean().item(),
+        "cohort_loss": losses.double().mean().item(),
         "test_loss": scores.get("test_loss", torch.nan),
         "test_accuracy": scores.get("test_accuracy", torch.nan),
         "stepsize_mean": stepsizes.mean().item(),
@@ -57,6 +59,7 @@ def row(done: Round, number: int, seconds: float, scores: dict[str, float]) -> d
         "events": "; ".join(done.events),
         "client_test_loss": scores.get("client_test_loss", torch.nan),
         "client_test_accuracy": scores.get("client_test_accuracy", torch.nan),
+        "epsilon": scores.get("epsilon", torch.nan),
     }
 
 

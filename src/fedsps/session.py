@@ -15,11 +15,12 @@ from fedsps.checkpoint import Checkpoint
 from fedsps.checks import choice
 from fedsps.data.federated import Federation
 from fedsps.engine import loop, stacked
-from fedsps.engine.round import Collect, Round, play
+from fedsps.engine.round import Collect, play
 from fedsps.engine.setting import Setting, State, start
 from fedsps.errors import ConfigurationError, FedspsError, LowerBoundError
 from fedsps.evaluate import score
 from fedsps.parts import Trace
+from fedsps.streams import Rows
 
 Engine = Literal["auto", "stacked", "loop"]
 Row = dict[str, Any]
@@ -45,8 +46,8 @@ class Session:
         began = time.perf_counter()
         after, done = play(self.setting, self.state, self._collect)
         seconds = time.perf_counter() - began
-        if after.x.isfinite().all() and done.trace.losses.isfinite().all():
-            check_bound(after.round, done)
+        if after.x.isfinite().all() and (done.trace is None or done.trace.losses.isfinite().all()):
+            check_bound(after.round, done.trace, done.clients)
             self.state = after
         scores = self._evaluate(after) if evaluate else {}
         self.rows.append(history.row(done, after.round, seconds, scores))
@@ -112,15 +113,16 @@ def on_test(setting: Setting, state: State, test: Federation | None) -> dict[str
     return {"test_loss": found.loss.item(), "test_accuracy": found.accuracy.item()}
 
 
-def check_bound(round: int, done: Round) -> None:
+def check_bound(round: int, trace: Trace | None, clients: Rows) -> None:
     """Stop if a loss fell below `lower`, up to rounding."""
-    trace: Trace = done.trace
+    if trace is None:
+        return
     gap, place = trace.gap.min(dim=0)
     loss = trace.losses[place].min()
     tolerance = 10 * torch.finfo(gap.dtype).eps * max(1.0, abs(loss.item()))
     if gap < -tolerance:
         raise LowerBoundError(
-            f"round {round}: client {done.clients[place]} saw a loss of {loss.item():.6g}, below its lower bound of "
+            f"round {round}: client {clients[place]} saw a loss of {loss.item():.6g}, below its lower bound of "
             f"{(loss - gap).item():.6g}. The Polyak stepsize needs a bound that no loss falls below: "
             f"set `lower` to {loss.item():.6g} or lower"
         )

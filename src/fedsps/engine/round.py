@@ -17,7 +17,7 @@ class Collected:
     mean: Tensors  # of the messages, under the setting's weights
     buffers: Tensors  # the uniform mean of the clients' buffers; integer ones take the maximum
     states: Tensors  # all clients' states, [clients, *]
-    trace: Trace | None  # of those clients, [n, tau]
+    trace: Trace | None  # of those clients, [n, tau]; None if they did not train, or do not tell
     gradients: int  # mini-batch gradients over all clients; one of m_i samples counts ceil(m_i / B)
     bytes_up: int
     bytes_down: int
@@ -32,7 +32,7 @@ class Round:
     """What one round leaves behind for the record."""
 
     clients: Rows  # [n]  those whose training counts
-    trace: Trace  # [n, tau]
+    trace: Trace | None  # [n, tau]; None if the clients do not tell
     exchanges: int
     gradient_evaluations: int
     bytes_up: int
@@ -52,12 +52,10 @@ def play(setting: Setting, state: State, collect: Collect) -> tuple[State, Round
         x, server = exchange.finish(state.server, state.x, collected.mean, participation)
         state = replace(state, x=x, server=server, clients=collected.states, buffers=collected.buffers)
         gathered.append(collected)
-    trace = gathered[-1].trace
-    assert trace is not None, "the last exchange of a round trains"
     result, output = setting.algorithm.output_rule(state.output, state.x, state.round + 1)
     done = Round(
         clients=gathered[-1].clients,
-        trace=trace,
+        trace=gathered[-1].trace,
         exchanges=len(exchanges),
         gradient_evaluations=sum(one.gradients for one in gathered),
         bytes_up=sum(one.bytes_up for one in gathered),

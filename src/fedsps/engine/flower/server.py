@@ -29,6 +29,7 @@ from fedsps.errors import ConfigurationError, DataError, FedspsError
 from fedsps.logistic import objective
 from fedsps.network import Loss
 from fedsps.parts import Exchange
+from fedsps.privacy import epsilon, explain, one_vector_only
 from fedsps.result import SUMMARY, Result
 from fedsps.session import Row, Session, on_test
 from fedsps.streams import Rows
@@ -86,7 +87,8 @@ def federate(
     setting = _setting(settings, Federation(torch.empty(0), torch.empty(0), sizes), goal)
     setting.algorithm.check(setting.federation.clients)
     held = None if test is None else held_out(test).to(goal.x, goal.accepted)
-    server = Server(roll, name, robust.parse(settings.mean))
+    privacy = settings.privacy
+    server = Server(roll, name, robust.parse(settings.mean) if privacy is None else privacy.mean)
     state = replace(start(setting), clients=_ledger(sizes))
 
     def evaluate(state: State) -> dict[str, float]:
@@ -103,7 +105,11 @@ def federate(
     )
     model = goal.module(session.state.result, session.state.buffers)
     table = history.frame(session.rows, [*history.COLUMNS, *history.FEDERATION_COLUMNS])
-    facts = {"clients": len(sizes), "train_samples": int(sizes.sum())}
+    facts: dict[str, Any] = {"clients": len(sizes), "train_samples": int(sizes.sum())}
+    if privacy is not None:
+        claim = privacy.claim(session.state.clients["counted"].tolist(), session.state.round, setting.cohort)
+        facts = {"clients": len(sizes), "privacy": claim}
+        say(explain(claim))
     result = Result(model, table, spec | {"clients": len(sizes)}, session.diverged_at, facts)
     result.save(folder)
     saver.path.unlink(missing_ok=True)
@@ -119,6 +125,8 @@ def _setting(settings: Settings, federation: Federation, goal: Any) -> Setting:
         raise ConfigurationError(
             f"mean = {settings.mean!r} is for algorithms that send delta alone; {settings.algorithm} also sends {sent}"
         )
+    if settings.privacy is not None:
+        one_vector_only("differential privacy (clip-norm)", settings.algorithm, algorithm, goal)
     cohort = settings.cohort or federation.clients
     for name, value in (("cohort", cohort), ("minimum-cohort", settings.minimum_cohort)):
         if value > federation.clients:
@@ -141,6 +149,7 @@ def _ledger(sizes: Rows) -> dict[str, Tensor]:
     return {
         "sizes": torch.from_numpy(sizes),
         "since": torch.full((len(sizes),), NEVER),  # the last round in which each one's answer was counted
+        "counted": torch.zeros(len(sizes), dtype=torch.int64),  # in how many rounds that was
         "token": torch.tensor(secrets.randbits(62)),
     }
 
@@ -180,6 +189,8 @@ class Server:
     ) -> tuple[dict[int, Answer], list[str]]:
         """The answers that can be counted, by client in ascending order; and what went wrong with the others."""
         message, trace = rehearse(setting, state, exchange)
+        if self.roll.settings.privacy is not None:
+            trace = None  # nor are buffers sent
         received = wire.arrays(exchange.broadcast(state.server))
         model = wire.arrays({"x": state.x} | state.buffers)
         requests = {
@@ -211,6 +222,10 @@ class Server:
 
     def evaluate(self, setting: Setting, state: State) -> dict[str, float]:
         """The objective, and loss and accuracy on the clients' own test data, over those that answer."""
+        privacy, clients = self.roll.settings.privacy, setting.federation.clients
+        if privacy is not None:  # what clients say of their data is not covered by it
+            most = int(state.clients["counted"].max())
+            return {"epsilon": epsilon(most, clients, clients, privacy.noise_multiplier, privacy.delta)}
         model = wire.arrays({"x": state.result} | state.buffers)
         requests = {client: RecordDict({"model": model}) for client in range(setting.federation.clients)}
         found: dict[int, dict[str, float]] = {}
@@ -232,22 +247,26 @@ class Server:
 
 
 def _counted(state: State, clients: Rows) -> dict[str, Tensor]:
-    since = state.clients["since"].clone()
+    since, counted = state.clients["since"].clone(), state.clients["counted"].clone()
     since[torch.from_numpy(clients)] = state.round
-    return state.clients | {"since": since}
+    counted[torch.from_numpy(clients)] += 1
+    return state.clients | {"since": since, "counted": counted}
 
 
 def line(row: Row, rounds: int, cohort: int) -> str:
     """One round in one line."""
-    words = [f"round {row['round']}/{rounds}", f"cohort loss {row['cohort_loss']:.4f}"]
+    words = [f"round {row['round']}/{rounds}"]
     for name, label in (
+        ("cohort_loss", "cohort loss"),
         ("train_loss", "loss"),
         ("test_accuracy", "accuracy"),
         ("client_test_accuracy", "clients' accuracy"),
+        ("epsilon", "epsilon"),
     ):
         if not np.isnan(row[name]):
             words.append(f"{label} {row[name]:.4f}")
-    words.append(f"stepsize {row['stepsize_mean']:.3g} ± {row['stepsize_std_clients']:.2g}")
+    if not np.isnan(row["stepsize_mean"]):
+        words.append(f"stepsize {row['stepsize_mean']:.3g} ± {row['stepsize_std_clients']:.2g}")
     words.append(f"{row['clients']} of {cohort} clients")
     words.append(f"{row['seconds']:.2f} s")
     return "  ".join(words) + (f"  [{row['events']}]" if row["events"] else "")

@@ -15,6 +15,7 @@ from fedsps.checks import choice, count
 from fedsps.engine.setting import Augment, Weights
 from fedsps.errors import ConfigurationError, unknown
 from fedsps.objective import Objective
+from fedsps.privacy import Privacy
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -39,6 +40,9 @@ class Settings:
     seed: int = 0
     evaluate_every: int = 1  # 0: never
     mean: str = "mean"  # or median, trimmed:0.2, clipped:1.0
+    clip_norm: float = 0.0  # differential privacy: the largest norm of a client's change; 0: none
+    noise_multiplier: float = 0.0  # the noise's std on the sum of the changes, in clipping norms
+    delta: float = 1e-5  # epsilon is told for this delta
     runs: str = _plumbing("")  # the server's folder of run folders
     deadline: float = _plumbing(300.0)  # seconds that clients have for an answer
     minimum_cohort: int = _plumbing(1)  # answers that a round needs
@@ -76,6 +80,23 @@ class Settings:
         for name in ("deadline", "start_deadline", "poll"):
             if not getattr(self, name) > 0:
                 raise ConfigurationError(f"{name} must be a number of seconds above 0; got {getattr(self, name)}")
+        if self.privacy is not None and (self.weights != "uniform" or self.mean != "mean"):
+            raise ConfigurationError(
+                f"differential privacy (clip-norm) needs weights = 'uniform' and mean = 'mean'; got {self.weights!r} "
+                f"and {self.mean!r}"
+            )
+
+    @cached_property
+    def privacy(self) -> Privacy | None:
+        """Differential privacy, if it is asked for."""
+        if self.clip_norm == 0 and self.noise_multiplier == 0:
+            return None
+        if self.clip_norm == 0 or self.noise_multiplier == 0:
+            raise ConfigurationError(
+                f"differential privacy needs clip-norm and noise-multiplier; got {self.clip_norm:g} and "
+                f"{self.noise_multiplier:g} (to clip without noise: mean = 'clipped:1.0')"
+            )
+        return Privacy(self.clip_norm, self.noise_multiplier, self.delta)
 
     @cached_property
     def named(self) -> Named:

@@ -58,7 +58,8 @@ def client_app(
                 content = act(Site(context, model, data, loss), message.content)
             except Exception as error:  # the server is told why; the traceback stays here
                 log.exception("client failed")
-                content = wire.error(f"{type(error).__name__}: {error}")
+                private = bool(context.run_config.get("clip-norm"))  # then the text may tell too much
+                content = wire.error(f"{type(error).__name__}: {'see the log of the client' if private else error}")
             return Message(content, reply_to=message)
 
         return handle
@@ -120,6 +121,8 @@ class Site:
         prepare(self.setting, "loop")
         held = 0 if self.test is None else len(self.test.targets)
         size = len(self.train.targets)
+        if self.settings.privacy is not None:
+            size, held = 1, 0  # not told
         return RecordDict(
             {"facts": wire.facts(partition=self.partition, partitions=self.partitions, samples=size, test_samples=held)}
         )
@@ -141,6 +144,10 @@ class Site:
         done = answer(setting, exchanges[place], round, x, model, received, self.partition, own or fresh)
         if fresh:
             store.save(round, place, since, done.own)
+        if self.settings.privacy is not None:
+            clipped = {"delta": self.settings.privacy.clip(done.message["delta"])}
+            facts = wire.facts(gradients=done.gradients, lost=lost)
+            return RecordDict({"message": wire.arrays(clipped), "facts": facts})
         trace = {} if done.trace is None else vars(done.trace)
         return RecordDict(
             {
@@ -153,6 +160,8 @@ class Site:
 
     def evaluate(self, content: RecordDict) -> RecordDict:
         """The model's loss on this client's data, and loss and accuracy on its own test data."""
+        if self.settings.privacy is not None:
+            raise ConfigurationError("differential privacy does not cover evaluation by clients")
         model = wire.tensors(content, "model", self.goal.x)
         x = model.pop("x")
         found: dict[str, int | float | list[int] | list[float]] = {
