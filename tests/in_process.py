@@ -15,7 +15,7 @@ from fedsps.engine.flower import Settings, SiteData, client_app, federate
 
 
 class Grid:
-    """Nodes 100, 101, ... serve partitions in descending order; `spoil(partition, kind, reply)` may change a reply."""
+    """Nodes 100, 101, ... serve partitions in descending order; `spoil(partition, kind, reply)` may change or drop a reply."""
 
     def __init__(self, app, partitions, state_dir, spoil=None):
         self.app, self.state_dir, self.spoil = app, state_dir, spoil
@@ -32,13 +32,13 @@ class Grid:
         return list(self.nodes)
 
     def push_messages(self, messages):
-        names = []
+        names, serves = [], dict(self.nodes)
         for message in messages:
             name = f"m{next(self._numbers)}"
             message.metadata.__dict__["_message_id"] = name
             names.append(name)
             node = message.metadata.dst_node_id
-            partition = self.nodes[node]
+            partition = serves[node]
             self.asked.append((message.metadata.message_type, partition))
             if partition in self.dead:
                 continue
@@ -51,7 +51,8 @@ class Grid:
             reply = self.app(message_from_proto(message_to_proto(message)), context)
             if self.spoil is not None:
                 reply = self.spoil(partition, message.metadata.message_type, reply)
-            self._replies[name] = message_from_proto(message_to_proto(reply))
+            if reply is not None:
+                self._replies[name] = message_from_proto(message_to_proto(reply))
         return names
 
     def pull_messages(self, names):

@@ -1,7 +1,7 @@
 """Who is there: which node serves which partition, and how they are asked."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -30,7 +30,8 @@ class Roll:
         self.nodes = {partition: node for partition, node in self.nodes.items() if node in there}
         new = sorted(there - set(self.nodes.values()))
         deadline = min(30.0, self.settings.deadline)
-        for node, content in self._ask(dict.fromkeys(new, RecordDict()), "query", deadline).items():
+        answers = self._ask(dict.fromkeys(new, RecordDict()), "query", deadline)
+        for node, content in sorted(answers.items()):
             facts = wire.told(content, "facts")
             if not facts:
                 raise ConfigurationError(f"node {node} cannot take part: {wire.told(content, 'error').get('text')}")
@@ -92,7 +93,7 @@ class Roll:
         waiting = set(self.grid.push_messages(messages))
         answers: dict[int, RecordDict] = {}
         while waiting:
-            for reply in self._pull(waiting):
+            for reply in list(self.grid.pull_messages(waiting)):
                 waiting.discard(reply.metadata.reply_to_message_id)
                 content = wire.error(f"Flower: {reply.error.reason}") if reply.has_error() else reply.content
                 answers[reply.metadata.src_node_id] = content
@@ -100,6 +101,3 @@ class Roll:
                 break
             time.sleep(self.settings.poll)
         return answers
-
-    def _pull(self, waiting: Iterable[str]) -> list[Message]:
-        return list(self.grid.pull_messages(waiting))
