@@ -47,7 +47,7 @@ def test_two_runs_are_identical(tmp_path):
 STATEFUL = ["scaffold", "feddecsps", "fedsps, paper smoothing", "fedavg, top-k", "mime", "global b", "local amsgrad"]
 
 
-class Crash(Exception):
+class CrashError(Exception):
     """The server's process dies."""
 
 
@@ -62,11 +62,11 @@ def test_a_killed_server_goes_on_where_it_was(name, after, tmp_path, by_registry
         nonlocal count
         count += kind == "train.train"
         if count > after:
-            raise Crash
+            raise CrashError
         return reply
 
     grid = in_process.grid(tmp_path, spoil=crash)
-    with pytest.raises(Crash):
+    with pytest.raises(CrashError):
         in_process.run(grid, tmp_path, algorithm=name, cohort=3)
     grid.spoil = None
     resumed = in_process.run(grid, tmp_path, algorithm=name, cohort=3)
