@@ -13,6 +13,8 @@ from fedsps.engine.flower.settings import Settings
 from fedsps.errors import ConfigurationError, DataError
 from fedsps.streams import Rows
 
+PATIENCE = 60.0  # seconds after which a node that has not said who it is is asked again
+
 
 @dataclass
 class Roll:
@@ -23,37 +25,64 @@ class Roll:
     nodes: dict[int, int] = field(default_factory=dict)  # partition -> node
     sizes: dict[int, int] = field(default_factory=dict)  # partition -> samples
     partitions: int = 0
+    silent: set[int] = field(default_factory=set)  # partitions that did not answer when last asked
+    _asked: dict[str, tuple[int, float]] = field(default_factory=dict)  # query -> node, when
 
-    def refresh(self) -> None:
-        """Forget the nodes that are gone, and ask the new ones who they are."""
+    def refresh(self) -> list[str]:
+        """Forget the nodes that are gone, ask the new ones who they are, and hear what was answered since.
+
+        It does not wait. What it returns are complaints: nodes that cannot take part, and why.
+        """
         there = set(self.grid.get_node_ids())
         self.nodes = {partition: node for partition, node in self.nodes.items() if node in there}
-        new = sorted(there - set(self.nodes.values()))
-        deadline = min(30.0, self.settings.deadline)
-        answers = self._ask(dict.fromkeys(new, RecordDict()), "query", deadline)
-        for node, content in sorted(answers.items()):
-            facts = wire.told(content, "facts")
-            if not facts:
-                raise ConfigurationError(f"node {node} cannot take part: {wire.told(content, 'error').get('text')}")
-            partition, partitions = int(facts["partition"]), int(facts["partitions"])
-            if partition in self.nodes:
-                raise ConfigurationError(
-                    f"nodes {self.nodes[partition]} and {node} both have partition-id {partition}: "
-                    "give each SuperNode its own in --node-config"
-                )
-            if self.partitions not in (0, partitions):
-                raise ConfigurationError(
-                    f"node {node} has num-partitions {partitions}, others have {self.partitions}: "
-                    "give all SuperNodes the same in --node-config"
-                )
-            self.partitions = partitions
-            self.nodes[partition], self.sizes[partition] = node, int(facts["samples"])
+        now = time.monotonic()
+        self._asked = {query: (node, when) for query, (node, when) in self._asked.items() if now - when < PATIENCE}
+        new = there - set(self.nodes.values()) - {node for node, _ in self._asked.values()}
+        messages = [Message(RecordDict(), node, "query", ttl=PATIENCE) for node in sorted(new)]
+        for query, message in zip(self.grid.push_messages(messages) if messages else (), messages, strict=True):
+            self._asked[query] = (message.metadata.dst_node_id, now)
+        complaints = []
+        replies = list(self.grid.pull_messages(list(self._asked))) if self._asked else []
+        for reply in sorted(replies, key=lambda one: one.metadata.src_node_id):
+            if reply.has_error():  # it was lost on the way: the node is asked again
+                self._asked.pop(reply.metadata.reply_to_message_id, None)
+                continue
+            complaint = self._introduce(reply.metadata.src_node_id, reply.content)
+            if complaint is None:
+                self._asked.pop(reply.metadata.reply_to_message_id, None)
+            else:  # it is asked again when its query has expired
+                complaints.append(complaint)
+        return complaints
+
+    def _introduce(self, node: int, content: RecordDict) -> str | None:
+        facts = wire.told(content, "facts")
+        try:
+            partition, partitions, size = (int(facts[key]) for key in ("partition", "partitions", "samples"))
+        except (KeyError, TypeError, ValueError):
+            return (
+                f"node {node} cannot take part: {wire.told(content, 'error').get('text', 'it does not say who it is')}"
+            )
+        if self.partitions not in (0, partitions) or not 0 <= partition < partitions or size < 1:
+            return (
+                f"node {node} says it is partition {partition} of {partitions}, others have {self.partitions}: "
+                "give all SuperNodes the same num-partitions in --node-config"
+            )
+        if partition in self.nodes and partition not in self.silent:
+            return (
+                f"nodes {self.nodes[partition]} and {node} both have partition-id {partition}: "
+                "give each SuperNode its own in --node-config"
+            )
+        self.partitions = partitions
+        self.nodes[partition], self.sizes[partition] = node, size
+        return None
 
     def wait(self, seconds: float) -> list[int]:
         """Wait until all partitions are there; those that are missing after so many seconds."""
         until = time.monotonic() + seconds
         while True:
-            self.refresh()
+            complaints = self.refresh()
+            if complaints:
+                raise ConfigurationError(complaints[0])
             missing = [partition for partition in range(self.partitions) if partition not in self.nodes]
             if (self.partitions and not missing) or time.monotonic() > until:
                 return missing
@@ -73,30 +102,32 @@ class Roll:
     def ask(self, requests: Mapping[int, RecordDict], kind: str) -> dict[int, RecordDict | DataError]:
         """The answers by partition, in ascending order; a DataError says why there is none."""
         known = {self.nodes[one]: content for one, content in requests.items() if one in self.nodes}
-        found = self._ask(known, kind, self.settings.deadline)
+        found = self._ask(known, kind)
         answers: dict[int, RecordDict | DataError] = {}
         for partition in sorted(requests):
             node = self.nodes.get(partition)
             if node is None:
                 answers[partition] = DataError("not connected")
             else:
-                late = DataError(f"no answer within {self.settings.deadline:g} s")
-                answers[partition] = found.get(node, late)
+                answers[partition] = found.get(node, DataError(f"no answer within {self.settings.deadline:g} s"))
+                (self.silent.discard if node in found else self.silent.add)(partition)
         return answers
 
-    def _ask(self, requests: Mapping[int, RecordDict], kind: str, deadline: float) -> dict[int, RecordDict]:
+    def _ask(self, requests: Mapping[int, RecordDict], kind: str) -> dict[int, RecordDict | DataError]:
         """Push, and pull until all have answered or the time is over. Flower's own call looks every 3 s only."""
         if not requests:
             return {}
+        deadline = self.settings.deadline
         until = time.monotonic() + deadline
-        messages = [Message(content, node, kind, ttl=deadline) for node, content in requests.items()]
+        messages = [Message(content, node, kind, ttl=deadline + PATIENCE) for node, content in requests.items()]
         waiting = set(self.grid.push_messages(messages))
-        answers: dict[int, RecordDict] = {}
+        answers: dict[int, RecordDict | DataError] = {}
         while waiting:
             for reply in list(self.grid.pull_messages(waiting)):
                 waiting.discard(reply.metadata.reply_to_message_id)
-                content = wire.error(f"Flower: {reply.error.reason}") if reply.has_error() else reply.content
-                answers[reply.metadata.src_node_id] = content
+                answers[reply.metadata.src_node_id] = (
+                    DataError(f"Flower lost it: {reply.error.reason}") if reply.has_error() else reply.content
+                )
             if not waiting or time.monotonic() > until:
                 break
             time.sleep(self.settings.poll)

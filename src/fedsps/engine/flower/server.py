@@ -171,7 +171,7 @@ class Server:
         least = 1 if exchange.first_client_only else min(settings.minimum_cohort, len(audience))
         events: list[str] = []
         for group in groups:
-            self.roll.refresh()
+            events += self.roll.refresh()
             answers, failures = self._answers(setting, state, exchange, group)
             events += failures
             if len(answers) >= least:
