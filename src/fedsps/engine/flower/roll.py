@@ -25,7 +25,6 @@ class Roll:
     nodes: dict[int, int] = field(default_factory=dict)  # partition -> node
     sizes: dict[int, int] = field(default_factory=dict)  # partition -> samples
     partitions: int = 0
-    silent: set[int] = field(default_factory=set)  # partitions that did not answer when last asked
     _asked: dict[str, tuple[int, float]] = field(default_factory=dict)  # query -> node, when
 
     def refresh(self) -> list[str]:
@@ -67,7 +66,7 @@ class Roll:
                 f"node {node} says it is partition {partition} of {partitions}, others have {self.partitions}: "
                 "give all SuperNodes the same num-partitions in --node-config"
             )
-        if partition in self.nodes and partition not in self.silent:
+        if partition in self.nodes:
             return (
                 f"nodes {self.nodes[partition]} and {node} both have partition-id {partition}: "
                 "give each SuperNode its own in --node-config"
@@ -100,7 +99,10 @@ class Roll:
         return np.array([self.sizes[partition] for partition in range(self.partitions)], dtype=np.int64)
 
     def ask(self, requests: Mapping[int, RecordDict], kind: str) -> dict[int, RecordDict | DataError]:
-        """The answers by partition, in ascending order; a DataError says why there is none."""
+        """The answers by partition, in ascending order; a DataError says why there is none.
+
+        A node that does not answer is not waited for again until it has said that it is back.
+        """
         known = {self.nodes[one]: content for one, content in requests.items() if one in self.nodes}
         found = self._ask(known, kind)
         answers: dict[int, RecordDict | DataError] = {}
@@ -108,9 +110,11 @@ class Roll:
             node = self.nodes.get(partition)
             if node is None:
                 answers[partition] = DataError("not connected")
+            elif node in found:
+                answers[partition] = found[node]
             else:
-                answers[partition] = found.get(node, DataError(f"no answer within {self.settings.deadline:g} s"))
-                (self.silent.discard if node in found else self.silent.add)(partition)
+                answers[partition] = DataError(f"no answer within {self.settings.deadline:g} s")
+                del self.nodes[partition]
         return answers
 
     def _ask(self, requests: Mapping[int, RecordDict], kind: str) -> dict[int, RecordDict | DataError]:

@@ -1,0 +1,1 @@
+"""Clients that misbehave when they are told to."""
