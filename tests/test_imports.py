@@ -44,6 +44,10 @@ LAYERS = [  # each imports only from the layers above it, or from its own
     {"tune"},
     {name for name in FILES if name.startswith("paper")},
     {"options", "terminal"},
+    {"federation", "federation.keys", "federation.processes", "federation.programs"},
+    {"federation.state"},
+    {"federation.up", "federation.run"},
+    {"federation.hosts"},
     {name for name in FILES if name.startswith("commands")},
     {"cli"},
     {"__main__"},
@@ -75,14 +79,20 @@ def test_imports_go_one_way(name):
 
 @pytest.mark.parametrize(
     ("library", "home"),
-    [("matplotlib", {"plot"}), ("sklearn", {"data.load"}), ("pooch", {"data.sources"}), ("dp_accounting", {"privacy"})],
+    [
+        ("matplotlib", {"plot"}),
+        ("sklearn", {"data.load"}),
+        ("pooch", {"data.sources"}),
+        ("dp_accounting", {"privacy"}),
+        ("cryptography", {"federation.keys"}),
+    ],
 )
 def test_heavy_libraries_are_imported_in_one_place(library, home):
     assert {name for name, path in FILES.items() if any(one.split(".")[0] == library for one in imports(path))} <= home
 
 
 def test_import_is_light():
-    heavy = {"matplotlib", "sklearn", "pooch", "flwr", "optuna", "plotly", "dp_accounting"}
+    heavy = {"matplotlib", "sklearn", "pooch", "flwr", "optuna", "plotly", "dp_accounting", "cryptography"}
     program = f"import sys, fedsps; print(sorted({heavy} & set(sys.modules)))"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
