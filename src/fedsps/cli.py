@@ -19,6 +19,7 @@ from fedsps.catalogue import CATALOGUE, PARTS, defaults, find, parse
 from fedsps.checks import choice
 from fedsps.commands import data
 from fedsps.commands.federation import app as federation_app
+from fedsps.commands.report import report_command
 from fedsps.commands.reproduce import reproduce_command
 from fedsps.compare import comparison
 from fedsps.errors import ConfigurationError, FedspsError
@@ -226,6 +227,7 @@ def tune_command(
 
 
 app.command(name="reproduce")(reproduce_command)
+app.command(name="report")(report_command)
 
 
 @app.command(name="evaluate")
