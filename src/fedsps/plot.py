@@ -186,20 +186,26 @@ def _pyplot() -> Any:
 
 
 def points(
-    series: Mapping[str, tuple[Sequence[float], Any]], across: str, up: str, paths: Sequence[Path], title: str
+    panels: Mapping[str, Mapping[str, tuple[Sequence[float], Any]]],
+    algorithms: Mapping[str, str],
+    across: str,
+    up: str,
+    paths: Sequence[Path],
 ) -> None:
-    """Points on two log axes: for each series its places, and `[places, seeds]` values, drawn one by one."""
-    figure, axis = _pyplot().subplots(figsize=(4.15, 3.2), layout="constrained")
-    for name, (places, values) in series.items():
-        colour = COLOURS.get(name.lower(), "#4D4D4D")
-        axis.plot(places, np.median(values, axis=1), color=colour, linewidth=1.2, label=name)
-        axis.scatter(np.repeat(places, values.shape[1]), values.ravel(), color=colour, s=14, alpha=0.6)
-    axis.set_xscale("log")
-    axis.set_yscale("log")
-    axis.set_xlabel(across)
-    axis.set_ylabel(up)
-    axis.set_title(title, fontsize=10)
-    axis.grid(True, which="major", alpha=0.25)
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.legend(fontsize=7, frameon=False)
+    """Points on log axes: by heading and label, places and `[places, seeds]` values, drawn one by one."""
+    figure, axes = _pyplot().subplots(1, len(panels), figsize=(4.15 * len(panels), 3.2), layout="constrained")
+    looks = dict(zip(algorithms, styles(algorithms), strict=True))
+    for axis, (heading, series) in zip(np.atleast_1d(axes), panels.items(), strict=True):
+        for label, (places, values) in series.items():
+            colour, style = looks[label]
+            axis.plot(places, np.median(values, axis=1), color=colour, linestyle=style, linewidth=1.2, label=label)
+            axis.scatter(np.repeat(places, values.shape[1]), values.ravel(), color=colour, s=14, alpha=0.6)
+        axis.set_xscale("log")
+        axis.set_yscale("log")
+        axis.set_xlabel(across)
+        axis.set_ylabel(up)
+        axis.set_title(heading, fontsize=10)
+        axis.grid(True, which="major", alpha=0.25)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.legend(fontsize=7, frameon=False)
     save(figure, paths)

@@ -4,6 +4,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import pandas as pd
+
 from fedsps.paper.page import Scale, Verdict
 from fedsps.paper.reproduce import Outcome
 
@@ -34,7 +36,18 @@ def document(outcomes: Sequence[Outcome], scale: Scale, seeds: int | None, place
             f"![{outcome.page.title}]({Path(os.path.relpath(figure, place.parent)).as_posix()})"
             for figure in outcome.figures
         ]
+        for name in outcome.page.shown:
+            lines += ["", *_markdown(outcome.records.tables[name])]
     return "\n".join(lines) + "\n"
+
+
+def _markdown(table: pd.DataFrame) -> list[str]:
+    rows = [
+        [f"{value:.4g}" if isinstance(value, float) else str(value) for value in row]
+        for row in table.itertuples(index=False)
+    ]
+    cells = [list(table.columns), ["---"] * len(table.columns), *rows]
+    return ["| " + " | ".join(row) + " |" for row in cells]
 
 
 def _table(verdicts: Sequence[Verdict]) -> list[str]:

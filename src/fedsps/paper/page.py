@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from fedsps.result import Result
 
@@ -14,6 +15,7 @@ Scale = Literal["smoke", "laptop", "paper"]
 Outcome = Literal["holds", "does not hold", "undecided"]
 Numbers = npt.NDArray[np.float64]
 LOSSES = ("train_loss", "cohort_loss")
+Report = Callable[[str, int, int], None]  # what is being done, how far, of how much
 
 
 @dataclass(frozen=True)
@@ -47,10 +49,29 @@ class Panel:
 
 
 @dataclass(frozen=True)
+class Work:
+    """How much of which page is run, how often, and where."""
+
+    page: str
+    scale: Scale
+    seeds: int
+    runs: Path
+    jobs: int = 1
+    report: Report | None = None
+
+    def tell(self, what: str, done: int, size: int) -> None:
+        """Report progress."""
+        if self.report is not None:
+            self.report(f"{self.page}: {what}", done, size)
+
+
+@dataclass(frozen=True)
 class Records:
-    """The results of a page: for each panel and label, one for each seed."""
+    """The results of a page: for each panel and label, one for each seed. A page may have tables beside them."""
 
     runs: Mapping[str, Mapping[str, Sequence[Result]]]
+    digests: Mapping[tuple[str, str], Sequence[str]] = field(default_factory=dict)  # the run folders of each line
+    tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)  # by the name of their file
 
     def of(self, panel: str, label: str) -> Sequence[Result]:
         """The runs of one line."""
@@ -104,6 +125,7 @@ class Claim:
     effect: str  # what the number is
     check: Callable[[Records, str], Evidence]
     on_loss: bool = True
+    over: str = "seed"  # what there is one piece of evidence for
 
     def verdicts(self, records: Records) -> "list[Verdict]":
         """One verdict, or one for each loss."""
@@ -133,16 +155,20 @@ class Verdict:
     @property
     def numbers(self) -> str:
         """The effect: mean over the seeds, least and largest."""
-        if len(self.effect) == 0:
+        size, over = len(self.effect), self.claim.over
+        if size == 0:
             return "no numbers"
         low, mean, high = self.effect.min(), self.effect.mean(), self.effect.max()
-        spread = f" ({low:.3g} to {high:.3g}, {len(self.effect)} seeds)" if len(self.effect) > 1 else " (1 seed)"
+        spread = f" ({low:.3g} to {high:.3g}, {size} {over}s)" if size > 1 else f" (1 {over})"
         return f"{self.claim.effect} {mean:.3g}{spread}"
 
 
 @dataclass(frozen=True)
 class Page:
-    """One page: its panels by scale, the figure it draws from the records, and the claims it settles."""
+    """One page: its panels by scale, the figure it draws from the records, and the claims it settles.
+
+    Its panels are trained, unless it says how to `compute` its records.
+    """
 
     name: str
     title: str
@@ -150,4 +176,6 @@ class Page:
     draw: Callable[[Records, Sequence[Panel], Path], list[Path]]
     claims: Sequence[Claim]
     note: str = ""  # what we chose where the paper is silent, and what a scale reduces
-    seeds: int = 3  # at paper scale
+    seeds: int = 3  # at paper scale; of a computed page at every scale
+    compute: Callable[[Sequence[Panel], Work], Records] | None = None
+    shown: Sequence[str] = ()  # tables that the document shows

@@ -1,23 +1,20 @@
-"""Re-run pages: tune, train, then draw, tabulate and judge from the records. Everything trained is cached."""
+"""Re-run pages: tune, train or compute, then draw, tabulate and judge from the records."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
 import pandas as pd
 
-from fedsps import tune as tuning
-from fedsps.catalogue import Named, named, parse
 from fedsps.errors import unknown
-from fedsps.many import run_all
-from fedsps.paper.page import Line, Page, Panel, Records, Scale, Tuned, Verdict
-from fedsps.result import Result, number
-from fedsps.session import Row
-from fedsps.spec import Spec
+from fedsps.paper.page import Page, Panel, Records, Report, Scale, Verdict, Work
+from fedsps.paper.train import train
+from fedsps.result import number
 
 PAGES = {  # where each page is written
+    "example1": "example1:PAGE",
     "sensitivity": "sensitivity:PAGE",
     "convex": "convex:PAGE",
     "lenet": "networks:LENET",
@@ -27,7 +24,6 @@ PAGES = {  # where each page is written
     "stepsizes": "stepsizes:PAGE",
     "libsvm": "libsvm:PAGE",
 }
-Report = Callable[[str, int, int], None]  # what is being done, how far, of how much
 
 
 @dataclass(frozen=True)
@@ -61,81 +57,32 @@ def reproduce(
     jobs: int = 1,
     report: Report | None = None,
 ) -> Outcome:
-    """Run what is not there yet, then write the page's figures, its table (CSV), and its verdicts and panels (JSON).
+    """Run what is not there yet, then write the page's figures, its tables (CSV), and its verdicts and panels (JSON).
 
     Without `seeds` there is one, or as many as the page has at paper scale.
     """
-    seeds = seeds or (page.seeds if scale == "paper" else 1)
     panels = page.panels(scale)
-    chosen = {
-        (panel.name, line.label): algorithm(panel, line, scale, runs, jobs, report)
-        for panel in panels
-        for line in panel.lines
-    }
-    plan = {
-        (panel.name, line.label, seed): Spec.of(
-            chosen[panel.name, line.label], seed=seed, **(dict(panel.settings) | dict(line.settings))
-        )
-        for panel in panels
-        for line in panel.lines
-        for seed in range(seeds)
-    }
-    specs = list({spec.digest: spec for spec in plan.values()}.values())  # panels may share runs
-    done = [0] * len(specs)
-
-    def watch(number: int, row: Row) -> None:
-        done[number] = row["round"]
-        if report is not None:
-            report(f"{page.name}: training", sum(done), sum(spec.rounds for spec in specs))
-
-    results = {
-        spec.digest: result for spec, result in zip(specs, run_all(specs, runs, jobs=jobs, watch=watch), strict=True)
-    }
-    records = gather(plan, results)
+    seeds = seeds or (page.seeds if scale == "paper" or page.compute else 1)
+    records = (page.compute or train)(panels, Work(page.name, scale, seeds, runs, jobs, report))
     folder.mkdir(parents=True, exist_ok=True)
-    table(records).to_csv(folder / f"{page.name}.csv", index=False, float_format="%.8g")
+    tables = ({page.name: table(records)} if records.runs else {}) | dict(records.tables)
+    for name, one in tables.items():
+        one.to_csv(folder / f"{name}.csv", index=False, float_format="%.8g")
     verdicts = [verdict for claim in page.claims for verdict in claim.verdicts(records)]
     figures = page.draw(records, panels, folder)
-    seconds = sum(float(result.history["seconds"].sum()) for result in results.values())
-    outcome = Outcome(page, panels, records, figures, verdicts, seconds)
-    (folder / f"{page.name}.json").write_text(json.dumps(plain(outcome, scale, plan), indent=2) + "\n")
+    outcome = Outcome(page, panels, records, figures, verdicts, seconds(records))
+    (folder / f"{page.name}.json").write_text(json.dumps(plain(outcome, scale), indent=2) + "\n")
     return outcome
 
 
-def algorithm(panel: Panel, line: Line, scale: Scale, runs: Path, jobs: int, report: Report | None) -> Named:
-    """The line's algorithm; a tuned one is searched for on the panel's setting, with a seed that is not reported."""
-    if isinstance(line.algorithm, str):
-        return parse(line.algorithm)[0]
-    tuned = line.algorithm
-
-    def progress(done: int, size: int) -> None:
-        if report is not None:
-            report(f"tuning {tuned.algorithm} for {panel.name}", done, size)
-
-    outcome = tuning.tune(search(panel, line, tuned, scale), runs, jobs=jobs, progress=progress)
-    return outcome.best if tuned.pick == "best" else outcome.worst
-
-
-def search(panel: Panel, line: Line, tuned: Tuned, scale: Scale) -> tuning.Search:
-    """The line's own grid, or the paper's, on the panel's setting; the smoke scale searches corners only."""
-    start = named(tuned.algorithm)
-    settings = dict(panel.settings) | dict(line.settings) | {"seed": tuning.TUNING_SEED}
-    space = tuned.grid or {key: values for key, values in tuning.PAPER_GRID.items() if key in start.parameters}
-    if scale == "smoke":
-        space = {key: (values[0], values[-2]) if len(values) > 2 else values for key, values in space.items()}
-    else:
-        settings["evaluate_every"] = max(10, settings["evaluate_every"])
-    return tuning.Search(
-        Spec.of(start, **settings), dict(space), halve_from=0 if scale == "smoke" else tuned.halve_from
-    )
-
-
-def gather(plan: dict[tuple[str, str, int], Spec], results: dict[str, Result]) -> Records:
-    """The results by panel and label, in the order of the plan."""
-    runs: dict[str, dict[str, list[Result]]] = {}
-    for (panel, label, _), spec in plan.items():
-        runs.setdefault(panel, {}).setdefault(label, []).append(results[spec.digest])
-    return Records(runs)
+def seconds(records: Records) -> float:
+    """The time that the runs took, each counted once."""
+    once = {
+        digest: run
+        for (panel, label), digests in records.digests.items()
+        for digest, run in zip(digests, records.of(panel, label), strict=True)
+    }
+    return sum(float(run.history["seconds"].sum()) for run in once.values())
 
 
 def table(records: Records) -> pd.DataFrame:
@@ -144,17 +91,15 @@ def table(records: Records) -> pd.DataFrame:
     for panel, lines in records.runs.items():
         for label, some in lines.items():
             for run in some:
-                history = run.history[run.history["train_loss"].notna()].drop(columns="seconds")
+                history = run.history[run.history["train_loss"].notna()].drop(columns="seconds", errors="ignore")
                 parts.append(history.assign(panel=panel, line=label, seed=run.spec["seed"]))
     whole = pd.concat(parts, ignore_index=True)
     return whole[["panel", "line", "seed", *whole.columns.drop(["panel", "line", "seed"])]]
 
 
-def plain(outcome: Outcome, scale: Scale, plan: dict[tuple[str, str, int], Spec]) -> dict[str, object]:
+def plain(outcome: Outcome, scale: Scale) -> dict[str, object]:
     """A page as JSON: what `fedsps report` needs besides the table and the run folders."""
-    specs: dict[tuple[str, str], list[Spec]] = {}
-    for (panel, label, _), spec in plan.items():
-        specs.setdefault((panel, label), []).append(spec)
+    records = outcome.records
 
     def line(panel: Panel, label: str) -> dict[str, object]:
         own = specs[panel.name, label]
@@ -167,6 +112,10 @@ def plain(outcome: Outcome, scale: Scale, plan: dict[tuple[str, str, int], Spec]
                 for run in outcome.records.of(panel.name, label)
                 if run.diverged_at is not None
             },
+        return {
+            "label": label,
+            "algorithm": records.of(panel.name, label)[0].spec["algorithm"],
+            "runs": list(records.digests.get((panel.name, label), ())),
         }
 
     return {
@@ -184,6 +133,7 @@ def plain(outcome: Outcome, scale: Scale, plan: dict[tuple[str, str, int], Spec]
                 "lines": [line(panel, one.label) for one in panel.lines],
             }
             for panel in outcome.panels
+            if panel.name in records.runs
         ],
     }
 

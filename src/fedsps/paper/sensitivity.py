@@ -52,20 +52,17 @@ def draw(records: Records, panels: Sequence[Panel], folder: Path) -> list[Path]:
     for name, some in groups.items():
         plot.draw([curves(records, panel) for panel in some], [folder / f"{name}.png", folder / f"{name}.pdf"])
         drawn.append(folder / f"{name}.png")
-    points = {
-        NAMES[method]: (
-            taus(records, method),
-            np.array([best_scales(records, method, tau) for tau in taus(records, method)]),
-        )
-        for method in NAMES
+    best = {
+        name: (taus(records, method), np.array([best_scales(records, method, tau) for tau in taus(records, method)]))
+        for method, name in NAMES.items()
     }
     place = folder / "sensitivity-optimal.png"
     plot.points(
-        points,
+        {"(d) the best scale against local steps": best},
+        {name: method for method, name in NAMES.items()},
         "local steps",
         "best scale",
         [place, place.with_suffix(".pdf")],
-        "(d) the best scale against local steps",
     )
     return [*drawn, place]
 

@@ -1,0 +1,73 @@
+"""Search and train what the panels of a page ask for. Everything is cached."""
+
+from collections.abc import Sequence
+
+from fedsps import tune as tuning
+from fedsps.catalogue import Named, named, parse
+from fedsps.many import run_all
+from fedsps.paper.page import Line, Panel, Records, Scale, Tuned, Work
+from fedsps.result import Result
+from fedsps.session import Row
+from fedsps.spec import Spec
+
+
+def train(panels: Sequence[Panel], work: Work) -> Records:
+    """Tune, then train every line of every panel on each seed; what is there already is read."""
+    chosen = {(panel.name, line.label): algorithm(panel, line, work) for panel in panels for line in panel.lines}
+    plan = {
+        (panel.name, line.label, seed): Spec.of(
+            chosen[panel.name, line.label], seed=seed, **(dict(panel.settings) | dict(line.settings))
+        )
+        for panel in panels
+        for line in panel.lines
+        for seed in range(work.seeds)
+    }
+    specs = list({spec.digest: spec for spec in plan.values()}.values())  # panels may share runs
+    done = [0] * len(specs)
+
+    def watch(number: int, row: Row) -> None:
+        done[number] = row["round"]
+        work.tell("training", sum(done), sum(spec.rounds for spec in specs))
+
+    results = dict(
+        zip((spec.digest for spec in specs), run_all(specs, work.runs, jobs=work.jobs, watch=watch), strict=True)
+    )
+    runs: dict[str, dict[str, list[Result]]] = {}
+    digests: dict[tuple[str, str], list[str]] = {}
+    for (panel, label, _), spec in plan.items():
+        runs.setdefault(panel, {}).setdefault(label, []).append(results[spec.digest])
+        digests.setdefault((panel, label), []).append(spec.digest)
+    return Records(runs, digests)
+
+
+def algorithm(panel: Panel, line: Line, work: Work) -> Named:
+    """The line's algorithm; a tuned one is searched for on the panel's setting, with a seed that is not reported."""
+    if isinstance(line.algorithm, str):
+        return parse(line.algorithm)[0]
+    found = searched(panel, line, line.algorithm, work)
+    return found.best if line.algorithm.pick == "best" else found.worst
+
+
+def searched(panel: Panel, line: Line, tuned: Tuned, work: Work) -> tuning.Outcome:
+    """What the line's search found."""
+    what = f"tuning {tuned.algorithm} for {panel.name}"
+    return tuning.tune(
+        search(panel, line, tuned, work.scale),
+        work.runs,
+        jobs=work.jobs,
+        progress=lambda done, size: work.tell(what, done, size),
+    )
+
+
+def search(panel: Panel, line: Line, tuned: Tuned, scale: Scale) -> tuning.Search:
+    """The line's own grid, or the paper's, on the panel's setting; the smoke scale searches corners only."""
+    start = named(tuned.algorithm)
+    settings = dict(panel.settings) | dict(line.settings) | {"seed": tuning.TUNING_SEED}
+    space = tuned.grid or {key: values for key, values in tuning.PAPER_GRID.items() if key in start.parameters}
+    if scale == "smoke":
+        space = {key: (values[0], values[-2]) if len(values) > 2 else values for key, values in space.items()}
+    else:
+        settings["evaluate_every"] = max(10, settings["evaluate_every"])
+    return tuning.Search(
+        Spec.of(start, **settings), dict(space), halve_from=0 if scale == "smoke" else tuned.halve_from
+    )
