@@ -209,3 +209,36 @@ def points(
         axis.spines[["top", "right"]].set_visible(False)
         axis.legend(fontsize=7, frameon=False)
     save(figure, paths)
+
+
+def shares(
+    panels: Mapping[str, Mapping[str, Any]],
+    algorithms: Mapping[str, str],
+    across: str,
+    reference: str,
+    paths: Sequence[Path],
+) -> None:
+    """By heading and label, the share of values up to each one, those that are not finite last; the reference is 1."""
+    columns = min(4, len(panels))
+    rows = -(-len(panels) // columns)
+    figure, grid = _pyplot().subplots(
+        rows, columns, figsize=(4.15 * columns, 3.2 * rows), layout="constrained", squeeze=False
+    )
+    looks = dict(zip(algorithms, styles(algorithms), strict=True))
+    for axis in list(grid.flat)[len(panels) :]:
+        axis.remove()
+    for axis, (heading, series) in zip(grid.flat, panels.items(), strict=False):
+        for label, values in series.items():
+            colour, style = looks[label]
+            found = np.sort(values[np.isfinite(values)])
+            heights = np.arange(1, len(found) + 1) / len(values)
+            axis.step(found, heights, where="post", color=colour, linestyle=style, linewidth=1.5, label=label)
+        axis.axvline(1.0, color=COLOURS["fedsps"], linestyle=":", linewidth=1.2, label=reference)
+        axis.set_xscale("log")
+        axis.set_ylim(0, 1.02)
+        axis.set_xlabel(across)
+        axis.set_title(heading, fontsize=10)
+        axis.grid(True, which="major", alpha=0.25)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.legend(fontsize=7, frameon=False)
+    save(figure, paths)

@@ -23,6 +23,7 @@ PAGES = {  # where each page is written
     "global": "one_stepsize:PAGE",
     "stepsizes": "stepsizes:PAGE",
     "libsvm": "libsvm:PAGE",
+    "tuning": "tuning:PAGE",
 }
 
 

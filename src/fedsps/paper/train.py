@@ -1,6 +1,7 @@
 """Search and train what the panels of a page ask for. Everything is cached."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from fedsps import tune as tuning
 from fedsps.catalogue import Named, named, parse
@@ -62,12 +63,16 @@ def searched(panel: Panel, line: Line, tuned: Tuned, work: Work) -> tuning.Outco
 def search(panel: Panel, line: Line, tuned: Tuned, scale: Scale) -> tuning.Search:
     """The line's own grid, or the paper's, on the panel's setting; the smoke scale searches corners only."""
     start = named(tuned.algorithm)
-    settings = dict(panel.settings) | dict(line.settings) | {"seed": tuning.TUNING_SEED}
     space = tuned.grid or {key: values for key, values in tuning.PAPER_GRID.items() if key in start.parameters}
     if scale == "smoke":
         space = {key: (values[0], values[-2]) if len(values) > 2 else values for key, values in space.items()}
-    else:
+    spec = Spec.of(start, **search_settings(panel, line, scale))
+    return tuning.Search(spec, dict(space), halve_from=0 if scale == "smoke" else tuned.halve_from)
+
+
+def search_settings(panel: Panel, line: Line, scale: Scale) -> dict[str, Any]:
+    """A line's setting with the seed of the searches, and fewer evaluations."""
+    settings = dict(panel.settings) | dict(line.settings) | {"seed": tuning.TUNING_SEED}
+    if scale != "smoke":
         settings["evaluate_every"] = max(10, settings["evaluate_every"])
-    return tuning.Search(
-        Spec.of(start, **settings), dict(space), halve_from=0 if scale == "smoke" else tuned.halve_from
-    )
+    return settings

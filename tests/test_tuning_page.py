@@ -1,0 +1,131 @@
+"""Table 1: winners, pooling, the price of a search, and the claims, on tables made by hand."""
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedsps.paper import tuning
+from fedsps.paper.page import Tuned
+from fedsps.paper.reproduce import find
+from fedsps.paper.train import search
+from fedsps.paper.tuning import PAGE, POOLED, pooled, prices, records, winners
+
+STEPSIZES = (0.1, 1.0)
+
+
+def searches(loss, fedsps=1.0, settings=("LIBSVM a", "LIBSVM b", "MNIST i.i.d.", "MNIST two classes", "LeNet i.i.d.")):
+    """FedAvg and FedAMS on each setting; the loss is a function of setting, client stepsize, server stepsize, eps."""
+    rows = []
+    for setting, algorithm in itertools.product(settings, ("FedAvg", "FedAMS")):
+        for client, server, eps in itertools.product(
+            STEPSIZES, STEPSIZES, (0.001, 0.01) if algorithm == "FedAMS" else (np.nan,)
+        ):
+            rows.append(
+                {
+                    "setting": setting, "algorithm": algorithm, "client_stepsize": client, "server_stepsize": server, "eps": eps,
+                    "score": loss(setting, client, server, eps), "diverged": False, "dropped": False, "fedsps": fedsps,
+                }
+            )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def as_in_the_paper(setting, client, server, eps):
+    theirs = tuning.TABLE_1[setting.split()[0]]
+    point = (client, server) if np.isnan(eps) else (client, server, eps)
+    return 1.0 if point == tuple(theirs.values())[: len(point)] else 2.0
+
+
+def otherwise(*point):
+    return 3.0 - as_in_the_paper(*point)
+
+
+def test_winners_stand_next_to_the_paper_s():
+    table = winners(searches(as_in_the_paper)).set_index(["setting", "algorithm"])
+    assert table.loc[("MNIST i.i.d.", "FedAMS"), "best"] == "0.1, 1, 0.001"
+    assert table.loc[("MNIST i.i.d.", "FedAvg"), "paper's"] == "0.1, 1"
+    assert table.loc[(POOLED, "FedAMS"), "best"] == "1, 1, 0.01"
+    assert (table["loss ratio"] == 1.0).all()
+
+
+def test_other_algorithms_have_no_point_in_the_paper():
+    mime = searches(as_in_the_paper).query("algorithm == 'FedAvg'").assign(algorithm="MIME", server_stepsize=np.nan)
+    table = winners(mime[mime["setting"] == "MNIST i.i.d."])
+    assert table[["best", "paper's"]].to_numpy().tolist() == [["0.1", ""]]
+    assert table["loss ratio"].isna().all()
+
+
+def test_pooling_weighs_the_sets_alike():
+    """Set b has losses a thousand times as large; the point that is second everywhere wins over the best on one."""
+    by_client = {"LIBSVM a": {0.1: 1.0, 1.0: 1.1}, "LIBSVM b": {0.1: 4000.0, 1.0: 1000.0}}
+    grid = searches(lambda setting, client, *_: by_client[setting][client], settings=tuple(by_client))
+    found = pooled(grid).query("algorithm == 'FedAvg'").set_index("client_stepsize")["score"]
+    assert found[0.1].tolist() == pytest.approx([2.0] * 2)
+    assert found[1.0].tolist() == pytest.approx([np.sqrt(1.1)] * 2)
+
+
+def test_an_algorithm_that_was_not_searched_everywhere_is_not_pooled():
+    grid = searches(as_in_the_paper)
+    partly = grid[(grid["setting"] == "LIBSVM a") & (grid["algorithm"] == "FedAvg")].assign(algorithm="FedAdam")
+    assert set(pooled(pd.concat([grid, partly]))["algorithm"]) == {"FedAvg", "FedAMS"}
+
+
+def test_what_diverged_or_was_dropped_neither_wins_nor_counts_as_good():
+    grid = searches(lambda *_: 1.0, settings=("MNIST i.i.d.",))
+    bad = grid["client_stepsize"] == 1.0
+    for marked in (grid.assign(dropped=bad), grid.assign(score=grid["score"].where(~bad, np.inf), diverged=bad)):
+        assert all(best.startswith("0.1") for best in winners(marked)["best"])
+        assert prices(marked)["as good"].tolist() == [2, 4]
+    assert prices(grid.assign(dropped=True))["as good"].tolist() == [0, 0]
+
+
+def test_the_price_is_what_a_random_order_needs_on_average():
+    good = 3
+    grid = searches(lambda *_: 9.0, settings=("MNIST i.i.d.",)).query("algorithm == 'FedAMS'").reset_index(drop=True)
+    grid.loc[: good - 1, "score"] = 1.04
+    (price,) = prices(grid).to_dict("records")
+    orders = list(itertools.combinations(range(len(grid)), good))  # where the good ones may stand
+    assert price["expected runs"] == pytest.approx(np.mean([min(places) + 1 for places in orders]))
+    never = prices(grid.assign(score=9.0)).iloc[0]
+    assert (never["expected runs"], never[""]) == (9, "never")
+
+
+@pytest.mark.parametrize("claim", PAGE.claims[:3], ids=lambda claim: claim.id)
+def test_table_1_claims_have_three_outcomes(claim):
+    def outcome(loss):
+        (verdict,) = claim.verdicts(records(searches(loss)))
+        return verdict.outcome
+
+    assert outcome(as_in_the_paper) == "holds"
+    assert outcome(otherwise) == "does not hold"
+    assert outcome(lambda *point: (as_in_the_paper if np.isnan(point[-1]) else otherwise)(*point)) == "undecided"
+
+
+def test_price_claim_has_three_outcomes():
+    def outcome(loss):
+        (verdict,) = PAGE.claims[3].verdicts(records(searches(loss)))
+        return verdict.outcome
+
+    assert outcome(lambda *_: 2.0) == "holds"
+    assert outcome(lambda *_: 1.0) == "does not hold"
+    assert outcome(lambda setting, *_: 2.0 if setting == "MNIST i.i.d." else 1.0) == "undecided"
+
+
+def test_the_searches_are_those_of_the_other_pages():
+    """By name, so that nothing is searched twice."""
+    names = {
+        search(panel, line, line.algorithm, "paper").name
+        for page in ("convex", "libsvm", "lenet")
+        for panel in find(page).panels("paper")
+        for line in panel.lines
+        if isinstance(line.algorithm, Tuned)
+    }
+    own = [
+        search(panel, line, line.algorithm, "paper").name
+        for panel in PAGE.panels("paper")
+        for line in panel.lines
+        if isinstance(line.algorithm, Tuned)
+    ]
+    assert len(own) == len(set(own)) == 24
+    assert set(own) == names
