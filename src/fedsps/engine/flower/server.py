@@ -64,7 +64,12 @@ def server_app(
 
 
 def federate(
-    grid: Grid, settings: Settings, module: nn.Module, test: Samples | None = None, loss: Loss = F.cross_entropy
+    grid: Grid,
+    settings: Settings,
+    module: nn.Module,
+    test: Samples | None = None,
+    loss: Loss = F.cross_entropy,
+    kind: Callable[[Roll, str, robust.Mean], "Server"] | None = None,
 ) -> Result:
     """Run a federation to its end, from the last checkpoint if there is one, and write its run folder."""
     torch.set_num_threads(settings.threads)
@@ -88,7 +93,7 @@ def federate(
     setting.algorithm.check(setting.federation.clients)
     held = None if test is None else held_out(test).to(goal.x, goal.accepted)
     privacy = settings.privacy
-    server = Server(roll, name, robust.parse(settings.mean) if privacy is None else privacy.mean)
+    server = (kind or Server)(roll, name, robust.parse(settings.mean) if privacy is None else privacy.mean)
     state = replace(start(setting), clients=_ledger(sizes))
 
     def evaluate(state: State) -> dict[str, float]:
@@ -99,16 +104,18 @@ def federate(
     session.go_on(
         settings.rounds,
         evaluate_every=settings.evaluate_every,
-        callback=lambda row: say(line(row, settings.rounds, setting.cohort)),
+        callback=lambda row: say(line(row | server.untold, settings.rounds, setting.cohort)),
         saver=saver,
         save_seconds=0,
     )
     model = goal.module(session.state.result, session.state.buffers)
-    table = history.frame(session.rows, [*history.COLUMNS, *history.FEDERATION_COLUMNS])
-    facts: dict[str, Any] = {"clients": len(sizes), "train_samples": int(sizes.sum())}
+    table = history.frame(
+        [row | server.untold for row in session.rows], [*history.COLUMNS, *history.FEDERATION_COLUMNS]
+    )
+    facts: dict[str, Any] = {"clients": len(sizes)} | ({} if server.private else {"train_samples": int(sizes.sum())})
     if privacy is not None:
         claim = privacy.claim(session.state.clients["counted"].tolist(), session.state.round, setting.cohort)
-        facts = {"clients": len(sizes), "privacy": claim}
+        facts["privacy"] = claim
         say(explain(claim))
     result = Result(model, table, spec | {"clients": len(sizes)}, session.diverged_at, facts)
     result.save(folder)
@@ -162,6 +169,16 @@ class Server:
     digest: str
     mean: robust.Mean
 
+    @property
+    def private(self) -> bool:
+        """Whether the clients tell nothing of their data beside the message."""
+        return self.roll.settings.privacy is not None
+
+    @property
+    def untold(self) -> Row:
+        """Columns of the history that this server cannot know, as NaN."""
+        return {}
+
     def collect(self, setting: Setting, state: State, exchange: Exchange, audience: Rows) -> Collected:
         """Ask the audience; a round that too few answer is repeated. Where one client is enough, try them in turn."""
         settings = self.roll.settings
@@ -176,7 +193,7 @@ class Server:
             events += failures
             if len(answers) >= least:
                 clients = np.array(list(answers), dtype=np.int64)
-                states = state.clients if exchange.action != "train" else _counted(state, clients)
+                states = state.clients if exchange.action != "train" else counted(state, clients)
                 found = gather(setting, state, exchange, clients, list(answers.values()), states, self.mean)
                 return replace(found, events=tuple(events))
         raise DataError(
@@ -189,7 +206,7 @@ class Server:
     ) -> tuple[dict[int, Answer], list[str]]:
         """The answers that can be counted, by client in ascending order; and what went wrong with the others."""
         message, trace = rehearse(setting, state, exchange)
-        if self.roll.settings.privacy is not None:
+        if self.private:
             trace = None  # nor are buffers sent
         received = wire.arrays(exchange.broadcast(state.server))
         model = wire.arrays({"x": state.x} | state.buffers)
@@ -246,7 +263,8 @@ class Server:
         return scores
 
 
-def _counted(state: State, clients: Rows) -> dict[str, Tensor]:
+def counted(state: State, clients: Rows) -> dict[str, Tensor]:
+    """The ledger after a round in which these clients' answers were counted."""
     since, counted = state.clients["since"].clone(), state.clients["counted"].clone()
     since[torch.from_numpy(clients)] = state.round
     counted[torch.from_numpy(clients)] += 1
@@ -266,7 +284,8 @@ def line(row: Row, rounds: int, cohort: int) -> str:
         if not np.isnan(row[name]):
             words.append(f"{label} {row[name]:.4f}")
     if not np.isnan(row["stepsize_mean"]):
-        words.append(f"stepsize {row['stepsize_mean']:.3g} ± {row['stepsize_std_clients']:.2g}")
+        spread = "" if np.isnan(row["stepsize_std_clients"]) else f" ± {row['stepsize_std_clients']:.2g}"
+        words.append(f"stepsize {row['stepsize_mean']:.3g}{spread}")
     words.append(f"{row['clients']} of {cohort} clients")
     words.append(f"{row['seconds']:.2f} s")
     return "  ".join(words) + (f"  [{row['events']}]" if row["events"] else "")

@@ -11,7 +11,7 @@ import torch
 
 from fedsps.algorithm import Algorithm
 from fedsps.catalogue import Named, parse
-from fedsps.checks import choice, count
+from fedsps.checks import choice, count, positive
 from fedsps.engine.setting import Augment, Weights
 from fedsps.errors import ConfigurationError, unknown
 from fedsps.objective import Objective
@@ -43,6 +43,7 @@ class Settings:
     clip_norm: float = 0.0  # differential privacy: the largest norm of a client's change; 0: none
     noise_multiplier: float = 0.0  # the noise's std on the sum of the changes, in clipping norms
     delta: float = 1e-5  # epsilon is told for this delta
+    clipping_range: float = 8.0  # secure aggregation: the largest change of one weight that it carries
     runs: str = _plumbing("")  # the server's folder of run folders
     deadline: float = _plumbing(300.0)  # seconds that clients have for an answer
     minimum_cohort: int = _plumbing(1)  # answers that a round needs
@@ -80,6 +81,7 @@ class Settings:
         for name in ("deadline", "start_deadline", "poll"):
             if not getattr(self, name) > 0:
                 raise ConfigurationError(f"{name} must be a number of seconds above 0; got {getattr(self, name)}")
+        positive("clipping_range", self.clipping_range)
         if self.privacy is not None and (self.weights != "uniform" or self.mean != "mean"):
             raise ConfigurationError(
                 f"differential privacy (clip-norm) needs weights = 'uniform' and mean = 'mean'; got {self.weights!r} "

@@ -1,9 +1,10 @@
 """The client's side: its data, its state and its share of an exchange."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import platformdirs
@@ -11,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from flwr.app import Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from torch import nn
+from torch import Tensor, nn
 
 from fedsps.data.federated import Federation, Samples, held_out, samples
-from fedsps.engine.answer import answer
+from fedsps.engine.answer import Answer, answer
 from fedsps.engine.flower import wire
 from fedsps.engine.flower.settings import DTYPES, Settings
 from fedsps.engine.flower.store import NEVER, Store
@@ -25,6 +26,7 @@ from fedsps.logistic import objective
 from fedsps.network import Loss
 from fedsps.objective import Objective
 from fedsps.session import prepare
+from fedsps.shapes import Tensors
 
 log = logging.getLogger("fedsps")
 Act = Callable[["Site", RecordDict], RecordDict]
@@ -80,8 +82,10 @@ class Site:
         model: Callable[[Context], nn.Module],
         data: Callable[[Context], SiteData],
         loss: Loss,
+        private: bool = False,
     ) -> None:
         self.settings = Settings.of(context.run_config)
+        self.private = private or self.settings.privacy is not None  # then it tells nothing of its data
         torch.set_num_threads(self.settings.threads)
         self.partition, self.partitions = (_number(context, key) for key in ("partition-id", "num-partitions"))
         if not 0 <= self.partition < self.partitions:
@@ -121,7 +125,7 @@ class Site:
         prepare(self.setting, "loop")
         held = 0 if self.test is None else len(self.test.targets)
         size = len(self.train.targets)
-        if self.settings.privacy is not None:
+        if self.private:
             size, held = 1, 0  # not told
         return RecordDict(
             {"facts": wire.facts(partition=self.partition, partitions=self.partitions, samples=size, test_samples=held)}
@@ -129,21 +133,9 @@ class Site:
 
     def work(self, content: RecordDict) -> RecordDict:
         """The client's share of an exchange."""
-        ask = wire.told(content, "ask")
-        round, since = int(ask["round"]), int(ask["since"])
-        setting, _ = prepare(self.setting, "loop")
-        exchanges = setting.algorithm.exchanges(round)
-        place = [exchange.action for exchange in exchanges].index(str(ask["action"]))
         model = wire.tensors(content, "model", self.goal.x)
-        x = model.pop("x")
-        fresh = setting.algorithm.client_init(x)
-        store = Store.of(self.state_dir, str(ask["digest"]), self.partition, str(ask["token"]))
-        own = store.load(round, place, since) if fresh else {}
-        lost = own is None and since > NEVER
         received = wire.tensors(content, "received", self.goal.x)
-        done = answer(setting, exchanges[place], round, x, model, received, self.partition, own or fresh)
-        if fresh:
-            store.save(round, place, since, done.own)
+        done, lost = self.share(wire.told(content, "ask"), model.pop("x"), model, received)
         if self.settings.privacy is not None:
             clipped = {"delta": self.settings.privacy.clip(done.message["delta"])}
             facts = wire.facts(gradients=done.gradients, lost=lost)
@@ -158,10 +150,24 @@ class Site:
             }
         )
 
+    def share(self, ask: Mapping[str, Any], x: Tensor, buffers: Tensors, received: Tensors) -> tuple[Answer, bool]:
+        """The work itself, from and to the client's own state; and whether that state was lost."""
+        round, since = int(ask["round"]), int(ask["since"])
+        setting, _ = prepare(self.setting, "loop")
+        exchanges = setting.algorithm.exchanges(round)
+        place = [exchange.action for exchange in exchanges].index(str(ask["action"]))
+        fresh = setting.algorithm.client_init(x)
+        store = Store.of(self.state_dir, str(ask["digest"]), self.partition, str(ask["token"]))
+        own = store.load(round, place, since) if fresh else {}
+        done = answer(setting, exchanges[place], round, x, buffers, received, self.partition, own or fresh)
+        if fresh:
+            store.save(round, place, since, done.own)
+        return done, own is None and since > NEVER
+
     def evaluate(self, content: RecordDict) -> RecordDict:
         """The model's loss on this client's data, and loss and accuracy on its own test data."""
-        if self.settings.privacy is not None:
-            raise ConfigurationError("differential privacy does not cover evaluation by clients")
+        if self.private:
+            raise ConfigurationError("the run is private, and that does not cover evaluation by clients")
         model = wire.tensors(content, "model", self.goal.x)
         x = model.pop("x")
         found: dict[str, int | float | list[int] | list[float]] = {

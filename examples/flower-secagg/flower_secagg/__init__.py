@@ -1,0 +1,1 @@
+"""Handwritten digits over several sites; the server sees sums alone."""

@@ -1,0 +1,197 @@
+"""Secure aggregation by Flower's own protocol over an in-process grid: the plain mean, and nothing of one client."""
+
+from dataclasses import replace
+from functools import partial
+
+import in_process
+import numpy as np
+import pytest
+import torch
+from conftest import make_clients
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.common import bytes_to_ndarray
+
+import fedsps
+from fedsps.engine.flower import Settings, federate, secagg
+from fedsps.engine.flower.secagg import SecureServer, secagg_client_app
+from fedsps.engine.flower.site import Site
+from fedsps.errors import ConfigurationError, DataError
+
+
+class Grid(in_process.Grid):
+    """Nodes keep Flower's state between messages, a client that raises answers with an error; all answers are kept."""
+
+    def __init__(self, folder):
+        self.inner = secagg_client_app(in_process.linear, in_process.sites(make_clients()))
+        self.states, self.received = {}, []
+        super().__init__(self.call, 5, folder / "states")
+
+    def call(self, message, context):
+        node = context.node_id
+        context.state = self.states.setdefault(node, RecordDict())
+        try:
+            return self.inner(message, context)
+        except Exception as error:
+            return Message(Error(1, f"{type(error).__name__}: {error}"), reply_to=message)
+
+    def send_and_receive(self, messages, timeout=None):
+        replies = self.pull_messages(self.push_messages(messages))
+        self.received += replies
+        return replies
+
+
+@pytest.fixture
+def true_vectors(monkeypatch):
+    """What each client computed, by (round, partition); the server has no way to it."""
+    kept, original = {}, secagg.vector
+
+    def vector(site, ins):
+        values, gradients = original(site, ins)
+        kept[ins.config["round"], site.partition] = values
+        return values, gradients
+
+    monkeypatch.setattr(secagg, "vector", vector)
+    return kept
+
+
+def run(grid, folder, test=None, **config):
+    config = {"dtype": "float64", "rounds": 4, "batch_size": 5, "deadline": 5.0, "runs": str(folder / "runs")} | config
+    grid.config = {name.replace("_", "-"): value for name, value in config.items()}
+    settings = Settings.of(grid.config)
+    context = Context(1, 0, {}, RecordDict(), grid.config)
+    module = in_process.linear()
+    secagg.check(settings, module, torch.nn.functional.cross_entropy)
+    return federate(grid, settings, module, test, kind=partial(SecureServer, context=context))
+
+
+def plain(rounds, algorithm=None, **settings):
+    algorithm = algorithm or fedsps.FedSPS()
+    return fedsps.train(
+        in_process.linear(), make_clients(), algorithm=algorithm, rounds=rounds, batch_size=5, **settings
+    )
+
+
+@pytest.mark.parametrize("rounds", [1, 6])
+@pytest.mark.parametrize(
+    ("name", "algorithm", "cohort"),
+    [
+        ("fedsps", fedsps.FedSPS(), 0),
+        ("feddecsps", fedsps.FedDecSPS(), 3),
+        ("fedams:client_stepsize=0.05", fedsps.FedAMS(client_stepsize=0.05), 0),
+    ],
+)
+def test_equals_the_plain_mean(name, algorithm, cohort, rounds, tmp_path):
+    found = run(Grid(tmp_path), tmp_path, algorithm=name, cohort=cohort, rounds=rounds)
+    local = plain(rounds, algorithm, cohort=cohort or None)
+    assert (in_process.weights(found) - in_process.weights(local)).abs().max() < 1e-4
+    means = ["cohort_loss", "stepsize_mean", "gradient_evaluations", "clients"]
+    local.history["clients"] = cohort or 5
+    np.testing.assert_allclose(found.history[means], local.history[means], atol=1e-4)
+    assert found.history["events"].eq("").all()
+
+
+def test_server_never_holds_one_clients_change(tmp_path, true_vectors, monkeypatch):
+    unmasked = []
+    original = secagg.Asked.aggregate_fit
+
+    def aggregate(self, server_round, results, failures):
+        answer = original(self, server_round, results, failures)
+        unmasked.append(self.mean.numpy())
+        return answer
+
+    monkeypatch.setattr(secagg.Asked, "aggregate_fit", aggregate)
+    grid = Grid(tmp_path)
+    result = run(grid, tmp_path, rounds=2)
+    masked = []
+    for reply in grid.received:
+        content = reply.content
+        assert all(not record for record in content.array_records.values())  # no array in the clear
+        assert {key for record in content.metric_records.values() for key in record} <= {"num_examples"}
+        plain_values = {key: v for record in content.config_records.values() for key, v in record.items()}
+        masked += [bytes_to_ndarray(one) for one in plain_values.get("masked_params", [])]
+        assert plain_values.get("gradients", 5) == 5
+    masked = [one for one in masked if one.size > 1]
+    assert len(masked) == 2 * 5 and len(unmasked) == 2 and len(true_vectors) == 10
+    step = 2 * 8 / 2**22
+    for (round, _), true in true_vectors.items():
+        quantised = (true + 8) / step
+        for seen in masked:
+            assert np.median(np.abs(seen - quantised)) > 1e6  # masked numbers lie anywhere up to 2^32
+        for seen in unmasked:
+            assert np.abs(seen - true).max() > 1e-2
+        mean = np.mean([values for (other, _), values in true_vectors.items() if other == round], axis=0)
+        assert np.abs(unmasked[round] - mean).max() < 2 * step
+    hidden = ["stepsize_std_clients", "stepsize_one_mean", "stepsize_one_std", "train_loss", "client_test_loss"]
+    assert result.history[hidden].isna().all(axis=None)
+    assert "train_samples" not in result.summary["data"]
+    assert {kind for kind, _ in grid.asked} == {"query", "train"}
+
+
+@pytest.fixture
+def spoiled(monkeypatch):
+    """Client 3's change is not a number."""
+    original = Site.share
+
+    def share(site, ask, x, buffers, received):
+        done, lost = original(site, ask, x, buffers, received)
+        return (replace(done, message={"delta": x * torch.nan}) if site.partition == 3 else done), lost
+
+    monkeypatch.setattr(Site, "share", share)
+
+
+def test_client_without_a_finite_change_is_left_out_and_the_rest_is_their_mean(tmp_path, true_vectors, spoiled):
+    result = run(Grid(tmp_path), tmp_path, rounds=1)
+    assert result.history["clients"].tolist() == [4]
+    assert result.history["events"].tolist() == ["client 3: not in the sum"]
+    assert 3 not in {client for _, client in true_vectors}
+    mean = np.mean(list(true_vectors.values()), axis=0)[:-3]
+    change = in_process.weights(result) - torch.cat([p.detach().flatten() for p in in_process.linear().parameters()])
+    assert np.abs(change.numpy() - mean).max() < 1e-4
+
+
+def test_what_went_wrong_stays_at_the_client(tmp_path, spoiled):
+    grid = Grid(tmp_path)
+    run(grid, tmp_path, rounds=1)
+    reasons = [reply.error.reason for reply in grid.received if reply.has_error()]
+    assert reasons == ["DataError: DataError, see the log of the client"]
+
+
+def test_broken_off_round_stops_the_run_and_it_can_go_on(tmp_path):
+    grid = Grid(tmp_path)
+    grid.dead = {0, 1}
+    with pytest.raises(ConfigurationError, match="no sign of partitions 0, 1"):
+        run(grid, tmp_path, start_deadline=0.3)
+    grid.dead = set()
+    original = grid.send_and_receive
+
+    def dying(messages, timeout=None):
+        grid.dead = {0, 1} if sum(kind == "train" for kind, _ in grid.asked) >= 20 else set()
+        return original(messages, timeout)
+
+    grid.send_and_receive = dying
+    with pytest.raises(DataError, match="round 2: secure aggregation broke off"):
+        run(grid, tmp_path, retries=1, rounds=3)
+    grid.dead, grid.send_and_receive = set(), original
+    result = run(grid, tmp_path, retries=1, rounds=3)
+    assert (in_process.weights(result) - in_process.weights(plain(3))).abs().max() < 1e-4
+
+
+def test_values_beyond_the_range_are_counted(tmp_path):
+    result = run(Grid(tmp_path), tmp_path, rounds=1, clipping_range=0.05)
+    assert result.history["events"].tolist() == ["values of 5 clients were clipped at 0.05"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"algorithm": "scaffold"}, "scaffold exchanges control_change, control as well"),
+        ({"algorithm": "fedexp"}, "secure aggregation is for algorithms"),
+        ({"weights": "samples"}, "weights must be 'uniform'"),
+        ({"mean": "median"}, "mean must be 'mean'"),
+        ({"clip_norm": 1.0, "noise_multiplier": 1.0}, "do not go together"),
+        ({"cohort": 2}, "needs 3 to 1000 clients a round; cohort is 2"),
+    ],
+)
+def test_refusals(settings, words, tmp_path):
+    with pytest.raises(ConfigurationError, match=words):
+        run(Grid(tmp_path), tmp_path, **settings)
