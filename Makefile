@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-real browser lint types wheel bench clean
+.PHONY: help demo test test-real browser lint types wheel federation bench clean
 
 help:
 	@echo "make demo       install into .venv and compare FedSPS, FedDecSPS and FedAvg on digits (demo/compare.png)"
@@ -13,6 +13,7 @@ help:
 	@echo "make test-real  the tests that need real processes, signals or browsers (installs chromium if it is missing)"
 	@echo "make lint       ruff format and lint          make types   mypy, strict"
 	@echo "make wheel      build the wheel, install it elsewhere and run it"
+	@echo "make federation two nodes with TLS train the example; compared with the local engine"
 	@echo "make bench      milliseconds a round of the engines"
 
 # Each stamp stands for an installed set of extras; torch comes from the constraint, so that the CPU build is taken.
@@ -60,6 +61,10 @@ types: $(VENV)/.dev
 
 wheel: $(VENV)/.dev
 	PYTHON=$(BIN)/python ./.ci/check-wheel
+
+# two nodes with TLS and node keys, three rounds of the example, against the local engine
+federation: $(VENV)/.test
+	BIN=$(BIN) ./.ci/check-federation
 
 bench: $(VENV)/.demo
 	$(BIN)/python benchmarks/engines.py

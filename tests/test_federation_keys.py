@@ -209,7 +209,7 @@ def test_the_text_for_several_hosts(keys):
 
 
 def test_the_page_has_the_commands_that_are_printed():
-    page = Path(__file__).parents[1] / "docs" / "federation-hosts.md"
+    page = Path(__file__).parents[1] / "docs" / "flower.md"
     text = page.read_text().replace(" \\\n  ", " ")
     for where, lines in commands(2, "server.example").items():
         if where != "On the host of node 1":

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 import torch
+
+import fedsps
+from fedsps.engine.flower import Settings
 from fedsps.federation.processes import _family, _stats, start, wait_until
 from fedsps.federation.programs import environment
 from fedsps.federation.run import run
 from fedsps.federation.up import down, up
-
-import fedsps
-from fedsps.engine.flower import Settings
 
 pytestmark = pytest.mark.real
 

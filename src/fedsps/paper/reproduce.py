@@ -103,20 +103,12 @@ def plain(outcome: Outcome, scale: Scale) -> dict[str, object]:
     records = outcome.records
 
     def line(panel: Panel, label: str) -> dict[str, object]:
-        own = specs[panel.name, label]
+        runs = records.of(panel.name, label)
         return {
             "label": label,
-            "algorithm": own[0].algorithm,
-            "runs": [spec.digest for spec in own],
-            "diverged": {
-                str(run.spec["seed"]): run.diverged_at
-                for run in outcome.records.of(panel.name, label)
-                if run.diverged_at is not None
-            },
-        return {
-            "label": label,
-            "algorithm": records.of(panel.name, label)[0].spec["algorithm"],
+            "algorithm": runs[0].spec["algorithm"],
             "runs": list(records.digests.get((panel.name, label), ())),
+            "diverged": {str(run.spec["seed"]): run.diverged_at for run in runs if run.diverged_at is not None},
         }
 
     return {
