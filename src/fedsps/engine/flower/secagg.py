@@ -139,13 +139,14 @@ class SecureServer(Server):
             raise ConfigurationError(
                 f"secure aggregation needs {LEAST} to {MOST} clients a round; cohort is {len(audience)}"
             )
-        settings = self.roll.settings
-        for _ in range(1 + settings.retries):
-            self.roll.refresh()
+        events: list[str] = []
+        for _ in range(1 + self.roll.settings.retries):
+            events += self.roll.refresh()
             asked = Asked(self._requests(state, exchange, audience))
             self._aggregate(asked, state.round)
             if asked.nodes:
-                return self._collected(state, audience, asked)
+                return self._collected(state, audience, asked, events)
+            events.append("secure aggregation broke off")
         raise DataError(
             f"round {state.round + 1}: secure aggregation broke off, too few of {len(audience)} clients stayed to the "
             f"end. Run it again to go on from round {state.round}"
@@ -184,11 +185,11 @@ class SecureServer(Server):
         context.state.array_records[MAIN_PARAMS_RECORD] = ArrayRecord()
         workflow(self.roll.grid, context)
 
-    def _collected(self, state: State, audience: Rows, asked: "Asked") -> Collected:
+    def _collected(self, state: State, audience: Rows, asked: "Asked", events: list[str]) -> Collected:
         partitions = {node: partition for partition, node in self.roll.nodes.items()}
         clients = np.array(sorted(partitions[node] for node in asked.nodes), dtype=np.int64)
         delta, (loss, stepsize, beyond) = asked.mean[:-BESIDE], asked.mean[-BESIDE:]
-        events = [f"client {client}: not in the sum" for client in audience.tolist() if client not in clients]
+        events += [f"client {client}: not in the sum" for client in audience.tolist() if client not in clients]
         limit = self.roll.settings.clipping_range
         many = round(float(beyond) / limit * len(clients))
         if many:
