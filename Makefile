@@ -5,12 +5,12 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-real lint types wheel bench clean
+.PHONY: help demo test test-real browser lint types wheel bench clean
 
 help:
 	@echo "make demo       install into .venv and compare FedSPS, FedDecSPS and FedAvg on digits (demo/compare.png)"
 	@echo "make test       install with the test extra and run the suite"
-	@echo "make test-real  the tests that need real processes, signals or browsers"
+	@echo "make test-real  the tests that need real processes, signals or browsers (installs chromium if it is missing)"
 	@echo "make lint       ruff format and lint          make types   mypy, strict"
 	@echo "make wheel      build the wheel, install it elsewhere and run it"
 	@echo "make bench      milliseconds a round of the engines"
@@ -39,8 +39,17 @@ demo: $(VENV)/.demo
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n 2 -m "not real"
 
-test-real: $(VENV)/.test
+test-real: $(VENV)/.test browser
 	$(BIN)/python -m pytest -m real
+
+# the report is tested in a real one
+browser:
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || { \
+	  echo "installing chromium and its driver by apt"; \
+	  sudo=$$(test "$$(id -u)" = 0 || echo sudo); \
+	  $$sudo apt-get update -qq && \
+	  $$sudo apt-get install -y -qq --no-install-recommends chromium chromium-driver >/dev/null; \
+	} || { echo "that failed: install chromium and chromedriver yourself, so that both are on the PATH"; exit 1; }
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .

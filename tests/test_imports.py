@@ -44,6 +44,7 @@ LAYERS = [  # each imports only from the layers above it, or from its own
     {"tune"},
     {name for name in FILES if name.startswith("paper")},
     {"options", "terminal"},
+    {name for name in FILES if name.startswith("report")},
     {name for name in FILES if name.startswith("commands")},
     {"cli"},
     {"__main__"},
@@ -75,7 +76,13 @@ def test_imports_go_one_way(name):
 
 @pytest.mark.parametrize(
     ("library", "home"),
-    [("matplotlib", {"plot"}), ("sklearn", {"data.load"}), ("pooch", {"data.sources"}), ("dp_accounting", {"privacy"})],
+    [
+        ("matplotlib", {"plot"}),
+        ("sklearn", {"data.load"}),
+        ("pooch", {"data.sources"}),
+        ("dp_accounting", {"privacy"}),
+        ("plotly", {"report.page"}),
+    ],
 )
 def test_heavy_libraries_are_imported_in_one_place(library, home):
     assert {name for name, path in FILES.items() if any(one.split(".")[0] == library for one in imports(path))} <= home

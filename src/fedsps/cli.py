@@ -18,6 +18,7 @@ from fedsps import tune as tuning
 from fedsps.catalogue import CATALOGUE, PARTS, defaults, find, parse
 from fedsps.checks import choice
 from fedsps.commands import data
+from fedsps.commands.report import report_command
 from fedsps.commands.reproduce import reproduce_command
 from fedsps.compare import comparison
 from fedsps.errors import ConfigurationError, FedspsError
@@ -225,6 +226,7 @@ def tune_command(
 
 
 app.command(name="reproduce")(reproduce_command)
+app.command(name="report")(report_command)
 
 
 @app.command(name="evaluate")

@@ -147,9 +147,7 @@ def styles(algorithms: Mapping[str, str]) -> list[tuple[Any, str]]:
 
 def _shade(colour: str, variant: int, variants: int) -> tuple[float, float, float]:
     """The first of several variants has the colour itself, the last one the lightest."""
-    import matplotlib.colors
-
-    rgb = np.array(matplotlib.colors.to_rgb(colour))
+    rgb = np.array([int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)])
     light = 0.0 if variants == 1 else 0.45 * variant / (variants - 1)
     red, green, blue = (rgb + light * (1 - rgb)).tolist()
     return red, green, blue

@@ -158,7 +158,16 @@ def plain(outcome: Outcome, scale: Scale, plan: dict[tuple[str, str, int], Spec]
 
     def line(panel: Panel, label: str) -> dict[str, object]:
         own = specs[panel.name, label]
-        return {"label": label, "algorithm": own[0].algorithm, "runs": [spec.digest for spec in own]}
+        return {
+            "label": label,
+            "algorithm": own[0].algorithm,
+            "runs": [spec.digest for spec in own],
+            "diverged": {
+                str(run.spec["seed"]): run.diverged_at
+                for run in outcome.records.of(panel.name, label)
+                if run.diverged_at is not None
+            },
+        }
 
     return {
         "page": outcome.page.name,

@@ -1,0 +1,38 @@
+"""`fedsps report`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedsps.errors import ConfigurationError
+from fedsps.report.collect import collect
+from fedsps.report.page import page
+from fedsps.terminal import say
+
+
+def report_command(
+    places: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUNS...",
+            help="Run folders, folders of run folders, and output folders of [bold]fedsps reproduce[/], in any mix.",
+        ),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file to write.")] = Path("report.html"),
+) -> None:
+    """Write runs and verdicts as one interactive HTML page that needs no network.
+
+    Runs that differ in algorithm, parameters and seed alone share a figure. The figures of a reproduction are drawn
+    from its own tables; give the folder of its runs too, and their settings are listed.
+    """
+    if output.is_dir():
+        raise ConfigurationError(f"{output} is a folder: name a file for the report")
+    material = collect(places)
+    text = page(material)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(text, encoding="utf-8", newline="\n")
+    verdicts = sum(len(one.found["verdicts"]) for one in material.pages)
+    if material.left_out:
+        say(f"left out: {material.left_out} runs that lie beside those of the reproduced pages; to have one, name it")
+    say(f"report: {output} (runs: {len(material.runs)}, verdicts: {verdicts})")

@@ -1,0 +1,1 @@
+"""Runs and reproduced pages as one interactive HTML page that needs no network."""

@@ -1,0 +1,200 @@
+"""From runs and reproduced pages to figures: which curves go together, and their points."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedsps import plot
+from fedsps.catalogue import CATALOGUE
+from fedsps.report.collect import Reproduced, Run
+from fedsps.spec import Spec
+from fedsps.terminal import task_title
+
+POINTS = 500  # of a curve at most, so that the page stays small
+COSTS = ("seconds", "exchanges", "gradient_evaluations", "bytes_up", "bytes_down")  # recorded, but not drawn
+DASHES = dict(zip(plot.LINES, ("solid", "dash", "dashdot", "dot"), strict=True))
+CLASSES = {kind.__name__: name for name, kind in CATALOGUE.items()}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One curve: the algorithm that decides its colour, a table for each seed, the round where a seed diverged."""
+
+    label: str
+    algorithm: str
+    histories: Mapping[str, pd.DataFrame]
+    diverged: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One pair of axes, and the column that it shows at first."""
+
+    heading: str
+    column: str
+    lines: Sequence[Line]
+
+    @property
+    def columns(self) -> list[str]:
+        """What there is to draw: every column of numbers that has any, costs aside."""
+        found = dict.fromkeys(
+            str(column)
+            for line in self.lines
+            for history in line.histories.values()
+            for column, values in history.items()
+            if pd.api.types.is_numeric_dtype(values) and np.isfinite(values).any()
+        )
+        return [column for column in found if column not in ("round", "seed", *COSTS)]
+
+    def styles(self) -> list[tuple[str, str]]:
+        """Colour and dash of each line, those of the figures on paper."""
+        found = plot.styles({line.label: line.algorithm for line in self.lines})
+        return [
+            ("#" + "".join(f"{round(255 * part):02x}" for part in colour), DASHES[style]) for colour, style in found
+        ]
+
+    def data(self) -> list[dict[str, Any]]:
+        """For each line its points by column, as JSON; what is not finite is null."""
+        return [
+            {
+                "label": line.label,
+                "colour": colour,
+                "dash": dash,
+                "seeds": list(line.histories),
+                "diverged": [line.diverged.get(seed) for seed in line.histories],
+                "points": {column: _points(list(line.histories.values()), column) for column in self.columns},
+            }
+            for line, (colour, dash) in zip(self.lines, self.styles(), strict=True)
+        ]
+
+
+def _points(histories: Sequence[pd.DataFrame], column: str) -> dict[str, Any]:
+    """The rounds where any seed has a value, and the values of each seed there."""
+    values = [history.set_index("round")[column] for history in histories if column in history]
+    if not values:
+        return {"rounds": [], "seeds": []}
+    joined = pd.concat(values, axis=1).replace([np.inf, -np.inf], np.nan).dropna(how="all").sort_index()
+    joined = joined.iloc[thin(len(joined))]
+    rows = [
+        [None if np.isnan(value) else float(f"{value:.5g}") for value in joined.iloc[:, n]] for n in range(len(values))
+    ]
+    return {"rounds": joined.index.tolist(), "seeds": rows}
+
+
+def thin(size: int, most: int = POINTS) -> list[int]:
+    """At most so many places of a curve, evenly spread, the first and the last among them."""
+    return [int(place) for place in np.unique(np.linspace(0, size - 1, min(size, most)).round())]
+
+
+def of_runs(runs: Sequence[Run]) -> list[Figure]:
+    """Runs that share every setting but algorithm, parameters and seed are one figure."""
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(json.dumps(_shared(run.result.spec), sort_keys=True), []).append(run)
+    settings = [_shared(group[0].result.spec) for group in groups.values()]
+    titles = [title(group[0].result.spec) for group in groups.values()]
+    figures = []
+    for group, own, name in zip(groups.values(), settings, titles, strict=True):
+        namesakes = [other for other, its in zip(settings, titles, strict=True) if its == name]
+        differ = [f"{key} {own[key]}" for key in own if any(other.get(key) != own[key] for other in namesakes)]
+        figures.append(Figure(", ".join([name, *differ]), "train_loss", _lines(group)))
+    return sorted(figures, key=lambda figure: figure.heading)
+
+
+def _shared(spec: dict[str, Any]) -> dict[str, Any]:
+    """The settings that runs of one figure have in common."""
+    shared = {key: value for key, value in spec.items() if key not in ("algorithm", "parameters", "seed", "files")}
+    files = {key: value for key, value in spec.get("files", {}).items() if key != "algorithm"}
+    return shared | files
+
+
+def _lines(group: Sequence[Run]) -> list[Line]:
+    specs = [run.result.spec for run in group]
+    lines: dict[str, list[Run]] = {}
+    for run in sorted(group, key=lambda run: run.result.spec["seed"]):
+        lines.setdefault(label(run.result.spec, specs), []).append(run)
+    order = list(CATALOGUE)
+
+    def place(line: Line) -> tuple[int, str]:
+        return order.index(line.algorithm) if line.algorithm in order else len(order), line.label
+
+    return sorted((_line(name, algorithm(runs[0].result.spec), runs) for name, runs in lines.items()), key=place)
+
+
+def _line(name: str, algorithm: str, runs: Sequence[Run]) -> Line:
+    """Runs with the same seed, saved from Python into several folders, go by their folders."""
+    seeds = [str(run.result.spec["seed"]) for run in runs]
+    names = [
+        seed if seeds.count(seed) == 1 else f"{seed} ({run.folder})" for seed, run in zip(seeds, runs, strict=True)
+    ]
+    results = {seed: run.result for seed, run in zip(names, runs, strict=True)}
+    histories = {seed: result.history for seed, result in results.items()}
+    return Line(name, algorithm, histories, {seed: end for seed, one in results.items() if (end := one.diverged_at)})
+
+
+def title(spec: dict[str, Any]) -> str:
+    """A run's task in one line; what was trained from Python does not name its data."""
+    if "parameters" in spec:
+        return task_title(Spec.from_json(spec))
+    steps = f"{spec['local_steps']} local steps, batch {spec['batch_size'] or 'all'}"
+    return f"{spec['model']}, {spec['clients']} clients, {spec['cohort']} a round, {steps}"
+
+
+def algorithm(spec: dict[str, Any]) -> str:
+    """The name that decides the colour."""
+    name = str(spec["algorithm"])
+    return name if "parameters" in spec else CLASSES.get(name.partition("(")[0], name)
+
+
+def label(spec: dict[str, Any], others: Iterable[dict[str, Any]] = ()) -> str:
+    """The algorithm with what tells it from others of its name. A user's own file is not imported for it."""
+    name = str(spec["algorithm"])
+    alike = [other for other in others if algorithm(other) == algorithm(spec)]
+    if "parameters" not in spec:
+        short = name.partition("(")[0]
+        return short if all(other["algorithm"] == name for other in alike) else name
+    if ":" not in name:
+        return Spec.from_json(spec).named.label(*(Spec.from_json(other).named for other in alike))
+    differ = [
+        f"{key}={value}"
+        for key, value in spec["parameters"].items()
+        if any(other["parameters"].get(key) != value for other in alike)
+    ]
+    return " ".join([name, *differ])
+
+
+def of_page(page: Reproduced, runs: Sequence[Run]) -> list[Figure]:
+    """The panels of a page, drawn from its table, or from the runs if it has none."""
+    if page.table is None:
+        found = {run.folder.name: run for run in runs}
+        return [_panel_of_runs(panel, found) for panel in page.found["panels"]]
+    if not {"panel", "line", "round"} <= set(page.table.columns):
+        return []  # the table of a page without curves
+    panels = {str(name): {"heading": str(name), "column": "", "lines": []} for name in page.table["panel"].unique()}
+    panels |= {panel["name"]: panel for panel in page.found["panels"]}
+    return [_panel_of_table(panel, page.table[page.table["panel"] == name]) for name, panel in panels.items()]
+
+
+def _panel_of_table(panel: dict[str, Any], rows: pd.DataFrame) -> Figure:
+    lines: dict[str, Any] = {str(name): {"algorithm": str(name), "diverged": {}} for name in rows["line"].unique()}
+    lines |= {line["label"]: line for line in panel["lines"]}
+    drawn = []
+    for name, line in lines.items():
+        own = rows[rows["line"] == name]
+        histories = (
+            {str(seed): own[own["seed"] == seed] for seed in own["seed"].unique()} if "seed" in own else {"": own}
+        )
+        drawn.append(Line(name, line["algorithm"], histories, line["diverged"]))
+    return Figure(panel["heading"], panel["column"], drawn)
+
+
+def _panel_of_runs(panel: dict[str, Any], runs: dict[str, Run]) -> Figure:
+    lines = [
+        _line(line["label"], line["algorithm"], [runs[digest] for digest in line["runs"] if digest in runs])
+        for line in panel["lines"]
+    ]
+    return Figure(panel["heading"], panel["column"], lines)

@@ -1,0 +1,128 @@
+"""The page itself. Texts of users (labels, file names, settings) are escaped here, numbers go in as JSON."""
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from fedsps.errors import ConfigurationError
+from fedsps.report.collect import Material, Reproduced
+from fedsps.report.figures import POINTS, Figure, of_page, of_runs
+from fedsps.report.tables import runs_section, verdicts_section
+from fedsps.version import __version__
+
+COLUMNS = {
+    "train_loss": "training loss",
+    "cohort_loss": "cohort loss",
+    "test_loss": "test loss",
+    "test_accuracy": "test accuracy",
+    "stepsize_mean": "stepsize: mean",
+    "stepsize_std_clients": "stepsize: deviation over clients",
+    "stepsize_one_mean": "stepsize of one client: mean",
+    "stepsize_one_std": "stepsize of one client: deviation",
+}
+DASHES = {"solid": "", "dash": "6 3", "dashdot": "6 3 1 3", "dot": "2 3"}
+
+
+def page(material: Material) -> str:
+    """The report as the text of an HTML file that needs nothing else."""
+    plotly, script = _plotly(), _part("page.js")
+    data: dict[str, Any] = {}  # the numbers of each figure, by its id
+    shown_on_pages = {digest for one in material.pages for digest in one.digests}
+    rest = [run for run in material.runs if run.folder.name not in shown_on_pages]
+    body = [
+        verdicts_section(material.pages),
+        *(_section(one, of_page(one, material.runs), data) for one in material.pages),
+        _figures("Runs", of_runs(rest), data) if rest else "",
+        runs_section(material.runs),
+    ]
+    fields = {
+        "title": "fedsps report",
+        "summary": _summary(material),
+        "hashes": " ".join(_hash(one) for one in (plotly, script)),
+        "style": _part("page.css"),
+        "body": "\n".join(body),
+        "data": json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"),
+        "plotly": plotly,
+        "script": script,
+    }
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: fields[found[1]], _part("page.html"))
+
+
+def _plotly() -> str:
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError:
+        raise ConfigurationError("a report needs plotly: pip install 'fedsps[report]'") from None
+    return str(get_plotlyjs())
+
+
+def _part(name: str) -> str:
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
+
+
+def _hash(script: str) -> str:
+    """For the page's policy: these scripts run, and no other."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+
+
+def _summary(material: Material) -> str:
+    verdicts = sum(len(one.found["verdicts"]) for one in material.pages)
+    counts = f"Runs: {len(material.runs)}, verdicts: {verdicts}"
+    now = datetime.now(UTC).isoformat(sep=" ", timespec="minutes").removesuffix("+00:00")
+    return f"{counts}. Written by fedsps {__version__} at {now} UTC. Curves have at most {POINTS} points."
+
+
+def _section(one: Reproduced, figures: Sequence[Figure], data: dict[str, Any]) -> str:
+    found = one.found
+    facts = f"{found['page']}, {found['scale']} scale, {found['seconds'] / 60:.1f} minutes of training"
+    words = f"<p>{escape(found['note'])}</p><p class=dim>{escape(facts)}</p>"
+    return _figures(found["title"], figures, data, words)
+
+
+def _figures(heading: str, figures: Sequence[Figure], data: dict[str, Any], words: str = "") -> str:
+    boxes = []
+    for figure in figures:
+        caption = f"<figcaption>{escape(figure.heading)}</figcaption>"
+        if not figure.columns:
+            boxes.append(f"<div class=figure>{caption}<p class=dim>no numbers to draw</p></div>")
+            continue
+        name = f"figure-{len(data) + 1}"
+        data[name] = figure.data()
+        plot = f'<div class=plot role=img aria-label="{escape(figure.heading)}"></div>'
+        boxes.append(f'<figure id="{name}">{caption}{_controls(figure)}{plot}{_legend(figure)}</figure>')
+    return f"<section><h2>{escape(heading)}</h2>{words}<div class=figures>{''.join(boxes)}</div></section>"
+
+
+def _controls(figure: Figure) -> str:
+    columns = "".join(
+        f'<option value="{escape(column)}"{" selected" if column == figure.column else ""}>'
+        f"{escape(COLUMNS.get(column, column))}</option>"
+        for column in figure.columns
+    )
+    scales = "<option value=log>log</option><option value=linear>linear</option>"
+    several = any(len(line.histories) > 1 for line in figure.lines)
+    return (
+        f"<div class=controls><label>show <select class=column>{columns}</select></label>"
+        f"<label>axis <select class=scale>{scales}</select></label>"
+        f"<label{'' if several else ' hidden'}><input type=checkbox class=single> single seeds</label></div>"
+    )
+
+
+def _legend(figure: Figure) -> str:
+    """A box to tick for each line, with a sample of it."""
+    boxes = []
+    for line, (colour, dash) in zip(figure.lines, figure.styles(), strict=True):
+        sample = (
+            "<svg width=28 height=10 aria-hidden=true><line x1=0 y1=5 x2=28 y2=5 "
+            f'stroke="{colour}" stroke-width=2.5 stroke-dasharray="{DASHES[dash]}"/></svg>'
+        )
+        ends = ", ".join(f"seed {seed} in round {end}" for seed, end in line.diverged.items())
+        ends = f" <span class=diverged>diverged: {escape(ends)}</span>" if ends else ""
+        boxes.append(f"<label><input type=checkbox checked>{sample}<span>{escape(line.label)}{ends}</span></label>")
+    return f"<div class=legend>{''.join(boxes)}</div>"

@@ -1,0 +1,112 @@
+"""The tables of the page: verdicts, and runs with all their settings."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from fedsps.report.collect import Reproduced, Run
+from fedsps.report.figures import label, title
+from fedsps.terminal import shown
+
+VERDICT_HEADINGS = ("claim", "place", "statement", "criterion", "loss", "verdict", "numbers")
+RUN_HEADINGS = (
+    *("run", "algorithm", "seed", "rounds"),
+    *("final train loss", "best test accuracy", "diverged in round", "finished"),
+)
+
+
+def verdicts_section(pages: Sequence[Reproduced]) -> str:
+    """What was claimed and what came of it, to be filtered by verdict; nothing if there are no claims."""
+    verdicts = [verdict for one in pages for verdict in one.found["verdicts"]]
+    if not verdicts:
+        return ""
+    counts = Counter(verdict["outcome"] for verdict in verdicts)
+    options = "".join(
+        f'<option value="{escape(name)}">{escape(name)} ({size})</option>' for name, size in counts.items()
+    )
+    rows = []
+    for verdict in verdicts:
+        outcome = verdict["outcome"]
+        effect = [value for value in verdict["effect"] if value is not None]
+        cells = [
+            _cell(verdict["id"]),
+            _cell(verdict["place"]),
+            _cell(verdict["statement"], "wide"),
+            _cell(verdict["criterion"], "wide"),
+            _cell(verdict["loss"] or ""),
+            _cell(outcome, f"verdict {outcome.replace(' ', '-')}"),
+            _cell(verdict["numbers"], "wide", _sortable(float(np.mean(effect)) if effect else None)),
+        ]
+        rows.append(f'<tr data-outcome="{escape(outcome)}">{"".join(cells)}</tr>')
+    return (
+        "<section><h2>Verdicts</h2><p>A verdict is <em>holds</em> where the criterion is met on every seed, <em>does "
+        "not hold</em> where it is met on none, and <em>undecided</em> where the seeds disagree.</p>"
+        f'<p><label>show <select id=outcome><option value="">all ({len(verdicts)})</option>{options}</select></label>'
+        f"</p>{_table('verdicts', VERDICT_HEADINGS, rows)}</section>"
+    )
+
+
+def runs_section(runs: Sequence[Run]) -> str:
+    """Every run with its settings and provenance."""
+    if not runs:
+        return (
+            "<section><h2>Settings and provenance</h2><p>Give the folder of the runs too, as in <code>fedsps report "
+            "reproduction runs</code>, and their settings and provenance are listed here.</p></section>"
+        )
+    rows = [_run(run) for run in sorted(runs, key=_order)]
+    return f"<section><h2>Settings and provenance</h2>{_table('runs', RUN_HEADINGS, rows)}</section>"
+
+
+def _order(run: Run) -> tuple[str, str, int]:
+    spec = run.result.spec
+    return title(spec), label(spec), spec["seed"]
+
+
+def _run(run: Run) -> str:
+    """A row with the run in short, and one with all there is to know about it."""
+    spec, summary, end = run.result.spec, dict(run.result.summary), run.result.diverged_at
+    provenance = summary.pop("provenance")
+    parts = {"settings": spec, "summary": summary, "provenance": {"folder": run.folder} | provenance}
+    lists = "".join(f"<div><h3>{name}</h3>{_list(values)}</div>" for name, values in parts.items())
+    cells = [
+        _cell(run.folder.name),
+        _cell(label(spec)),
+        _cell(spec["seed"], "number"),
+        _cell(summary["rounds"], "number"),
+        _cell(shown(summary["final_train_loss"]), "number", _sortable(summary["final_train_loss"])),
+        _cell(shown(summary["best_test_accuracy"]), "number", _sortable(summary["best_test_accuracy"])),
+        _cell(end or "", "number diverged"),
+        _cell(str(provenance.get("finished", "")).replace("T", " ").removesuffix("+00:00")),
+    ]
+    details = f"<details><summary>{escape(title(spec))}</summary><div class=lists>{lists}</div></details>"
+    return f"<tr>{''.join(cells)}</tr><tr><td colspan={len(cells)}>{details}</td></tr>"
+
+
+def _list(values: Mapping[str, Any]) -> str:
+    """Names and values; those of a value that has some itself are named after it."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        flat |= {f"{name} {key}": one for key, one in value.items()} if isinstance(value, Mapping) else {name: value}
+    return "<dl>" + "".join(f"<dt>{escape(name)}<dd>{escape(str(value))}" for name, value in flat.items()) + "</dl>"
+
+
+def _sortable(value: float | None) -> str:
+    return "" if value is None else str(value)
+
+
+def _table(name: str, headings: Sequence[str], rows: Sequence[str]) -> str:
+    """A table that sorts: a button in each heading, and each record in a row group of its own."""
+    head = "".join(f"<th scope=col><button type=button>{heading}</button></th>" for heading in headings)
+    return (
+        f'<div class=scroll tabindex=0 role=region aria-label="{name}"><table id="{name}"><thead><tr>{head}</tr>'
+        f"</thead>{''.join(f'<tbody>{row}</tbody>' for row in rows)}</table></div>"
+    )
+
+
+def _cell(text: object, kind: str = "", value: object = None) -> str:
+    """A cell; `value` is what it is sorted by, if that is not its text."""
+    sort = "" if value is None else f' data-value="{escape(str(value))}"'
+    return f'<td class="{escape(kind)}"{sort}>{escape(str(text))}</td>'

@@ -1,0 +1,52 @@
+"""Run folders and pages of the reproduction, made up, for the tests of the report."""
+
+import json
+
+import numpy as np
+import pandas as pd
+
+from fedsps.catalogue import parse
+from fedsps.history import COLUMNS
+from fedsps.result import Result
+from fedsps.spec import Spec
+
+EVIL = "</script><img src=x onerror=alert(1)> & \"q\" 'r' {{data}}"
+
+
+def history(rounds=20, **columns):
+    numbers = {name: 0.5 for name in COLUMNS if name != "round"} | columns
+    return pd.DataFrame({"round": np.arange(1, rounds + 1)} | numbers)
+
+
+def save(runs, algorithm="fedsps", *, rounds=20, diverged_at=None, table=None, **settings):
+    """A made-up run in the folder that its digest names."""
+    spec = Spec.of(parse(algorithm)[0], rounds=rounds, **settings)
+    result = Result(None, history(rounds) if table is None else table, spec.json(), diverged_at, {"classes": 10})
+    return result.save(runs / spec.digest)
+
+
+VERDICT = {
+    "id": "C1", "statement": "FedSPS matches FedAvg", "place": "figure 3a", "criterion": "at most 1.1 times",
+    "loss": "train_loss", "outcome": "does not hold", "numbers": "loss ratio 1.5 (1 seed)", "effect": [1.5],
+}  # fmt: skip
+
+
+def save_page(folder, name="convex", *, table=None, verdicts=(VERDICT,), lines=(), **changes):
+    panel = {"name": "a", "heading": "(a) MNIST", "column": "cohort_loss", "lines": list(lines)}
+    found = {
+        "page": name, "title": "Figure 3", "note": "A note.", "scale": "smoke", "seconds": 90.0,
+        "verdicts": list(verdicts), "panels": [panel],
+    } | changes  # fmt: skip
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.json").write_text(json.dumps(found))
+    if table is not None:
+        table.to_csv(folder / f"{name}.csv", index=False)
+    return folder
+
+
+def line(label="FedSPS", algorithm="fedsps", runs=(), **diverged):
+    return {"label": label, "algorithm": algorithm, "runs": list(runs), "diverged": diverged}
+
+
+def rows(label="FedSPS", seeds=2, panel="a", **columns):
+    return pd.concat([history(**columns).assign(panel=panel, line=label, seed=seed) for seed in range(seeds)])
