@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import asdict
 from html.parser import HTMLParser
 
 import numpy as np
@@ -14,6 +15,7 @@ import fedsps
 from fedsps import plot
 from fedsps.catalogue import named
 from fedsps.cli import main
+from fedsps.engine.flower.settings import Settings
 from fedsps.errors import ConfigurationError, DataError
 from fedsps.models import LogisticRegression
 from fedsps.report.collect import collect
@@ -128,6 +130,21 @@ def test_runs_saved_from_python(tmp_path):
     assert "cap=2" in "".join(one.label for one in figure.lines[:2])
     assert "test_accuracy" not in figure.columns, "it was not measured"
     assert "FedAvg" in report(tmp_path).text
+
+
+def test_runs_of_a_federation(tmp_path):
+    table = history().assign(clients=3, events="site 2: late", epsilon=np.linspace(0.1, 2, 20))
+    for algorithm in ("fedavg:client_stepsize=0.5", "fedavg:client_stepsize=1"):
+        settings = Settings(algorithm=algorithm)
+        spec = asdict(settings) | {"algorithm": settings.named.name, "parameters": settings.named.parameters}
+        spec |= {"model": "Sequential(\n  (0): Linear()\n)", "engine": "flower", "clients": 3}
+        Result(None, table, spec).save(tmp_path / algorithm)
+    (figure,) = of_runs(collect([tmp_path]).runs)
+    assert figure.heading == "Sequential, 3 clients, all a round, 5 local steps, batch 20"
+    assert [one.label for one in figure.lines] == ["fedavg client_stepsize=0.5", "fedavg client_stepsize=1"]
+    assert "epsilon" in figure.columns
+    assert "events" not in figure.columns
+    assert "Linear()" in report(tmp_path).text
 
 
 def test_an_own_algorithm_is_named_without_its_file():

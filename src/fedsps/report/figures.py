@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fedsps import plot
-from fedsps.catalogue import CATALOGUE
+from fedsps.catalogue import CATALOGUE, Named
 from fedsps.report.collect import Reproduced, Run
 from fedsps.spec import Spec
 from fedsps.terminal import task_title
@@ -137,11 +137,12 @@ def _line(name: str, algorithm: str, runs: Sequence[Run]) -> Line:
 
 
 def title(spec: dict[str, Any]) -> str:
-    """A run's task in one line; what was trained from Python does not name its data."""
-    if "parameters" in spec:
+    """A run's task in one line; what was trained from Python or in a federation does not name its data."""
+    if "data" in spec:
         return task_title(Spec.from_json(spec))
     steps = f"{spec['local_steps']} local steps, batch {spec['batch_size'] or 'all'}"
-    return f"{spec['model']}, {spec['clients']} clients, {spec['cohort']} a round, {steps}"
+    model = str(spec["model"]).partition("(")[0]  # a federation's is the module in full
+    return f"{model}, {spec['clients']} clients, {spec['cohort'] or 'all'} a round, {steps}"
 
 
 def algorithm(spec: dict[str, Any]) -> str:
@@ -158,13 +159,18 @@ def label(spec: dict[str, Any], others: Iterable[dict[str, Any]] = ()) -> str:
         short = name.partition("(")[0]
         return short if all(other["algorithm"] == name for other in alike) else name
     if ":" not in name:
-        return Spec.from_json(spec).named.label(*(Spec.from_json(other).named for other in alike))
+        return _named(spec).label(*(_named(other) for other in alike))
     differ = [
         f"{key}={value}"
         for key, value in spec["parameters"].items()
         if any(other["parameters"].get(key) != value for other in alike)
     ]
     return " ".join([name, *differ])
+
+
+def _named(spec: dict[str, Any]) -> Named:
+    values = {key: tuple(value) if isinstance(value, list) else value for key, value in spec["parameters"].items()}
+    return Named(spec["algorithm"], values)
 
 
 def of_page(page: Reproduced, runs: Sequence[Run]) -> list[Figure]:
