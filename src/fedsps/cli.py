@@ -18,6 +18,7 @@ from fedsps import tune as tuning
 from fedsps.catalogue import CATALOGUE, PARTS, defaults, find, parse
 from fedsps.checks import choice
 from fedsps.commands import data
+from fedsps.commands.federation import app as federation_app
 from fedsps.commands.report import report_command
 from fedsps.commands.reproduce import reproduce_command
 from fedsps.compare import comparison
@@ -303,3 +304,4 @@ def formula(kind: type) -> str:
 
 
 app.add_typer(data.app, name="data")
+app.add_typer(federation_app, name="federation")

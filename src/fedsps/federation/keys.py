@@ -1,0 +1,229 @@
+"""The files by which a federation trusts itself: a CA, the server's certificate, a key pair for each node.
+
+What is there is kept and never overwritten: delete both halves of a pair to have it made anew. Private keys are created
+readable by their owner only.
+"""
+
+import ipaddress
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from fedsps.errors import ConfigurationError
+
+try:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.hashes import SHA384
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+        PublicFormat,
+        load_pem_private_key,
+        load_ssh_private_key,
+        load_ssh_public_key,
+    )
+except ImportError as error:
+    raise ConfigurationError("a federation needs Flower: pip install 'fedsps[flower]'") from error
+
+DAYS = 825  # how long certificates are valid
+LOCAL = ("127.0.0.1", "localhost")  # always among the server's names
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Where the files are."""
+
+    folder: Path
+
+    @property
+    def ca_certificate(self) -> Path:
+        """For everyone."""
+        return self.folder / "ca.crt"
+
+    @property
+    def ca_key(self) -> Path:
+        """Signs the server's certificate; no host of the federation needs it."""
+        return self.folder / "ca.key"
+
+    @property
+    def certificate(self) -> Path:
+        """The server's."""
+        return self.folder / "server.crt"
+
+    @property
+    def key(self) -> Path:
+        """For the server alone."""
+        return self.folder / "server.key"
+
+    def node(self, number: int) -> Path:
+        """The private key of a node, for that node alone."""
+        return self.folder / f"node-{number}"
+
+    def public(self, number: int) -> Path:
+        """The public key of a node, for whoever registers it."""
+        return self.folder / f"node-{number}.pub"
+
+    def expiry(self) -> datetime:
+        """The time after which the server's certificate is refused."""
+        return _read(self.certificate).not_valid_after_utc
+
+    def check_private(self, nodes: int) -> None:
+        """All private keys that a federation on one machine needs are here."""
+        for path in (self.key, *map(self.node, range(nodes))):
+            if not path.exists():
+                raise ConfigurationError(f"{path} is missing: put it back, or delete its public half to have both made")
+
+
+def make(folder: Path, nodes: int, names: Iterable[str] = ()) -> Keys:
+    """Make what is missing: CA, server certificate for this machine and `names`, `nodes` key pairs; check the rest."""
+    folder.mkdir(parents=True, mode=0o700, exist_ok=True)
+    keys = Keys(folder)
+    wanted = list(dict.fromkeys([*LOCAL, *names]))
+    alternatives = [_alternative(name) for name in wanted]
+    if not (keys.ca_certificate.exists() or keys.ca_key.exists()):
+        _make_ca(keys)
+    if not (keys.certificate.exists() or keys.key.exists()):
+        _make_certificate(keys, alternatives)
+    for number in range(nodes):
+        if not (keys.node(number).exists() or keys.public(number).exists()):
+            _make_pair(keys.node(number), keys.public(number))
+    _check(keys, alternatives, nodes)
+    return keys
+
+
+def _make_ca(keys: Keys) -> None:
+    key = ec.generate_private_key(ec.SECP384R1())
+    name = _name("fedsps federation CA")
+    certificate = (
+        _builder(name, name, key.public_key())
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage("key_cert_sign", "crl_sign"), critical=True)
+        .sign(key, SHA384())
+    )
+    _write(keys.ca_key, _pem(key), 0o600)
+    _write(keys.ca_certificate, certificate.public_bytes(Encoding.PEM))
+
+
+def _make_certificate(keys: Keys, names: list[x509.GeneralName]) -> None:
+    if not keys.ca_key.exists():
+        raise ConfigurationError(f"{keys.certificate} cannot be made without {keys.ca_key}: put the CA's key back")
+    ca_key = load_pem_private_key(keys.ca_key.read_bytes(), password=None)
+    if not isinstance(ca_key, ec.EllipticCurvePrivateKey):
+        raise ConfigurationError(
+            f"{keys.ca_key} is no elliptic curve key: delete the CA's files to have them made anew"
+        )
+    key = ec.generate_private_key(ec.SECP384R1())
+    certificate = (
+        _builder(_name("fedsps federation server"), _read(keys.ca_certificate).subject, key.public_key())
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage("digital_signature"), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
+        .sign(ca_key, SHA384())
+    )
+    _write(keys.key, _pem(key), 0o600)
+    _write(keys.certificate, certificate.public_bytes(Encoding.PEM))
+
+
+def _make_pair(private: Path, public: Path) -> None:
+    """An OpenSSH key pair on P-384, as `flower-supernode` and `flwr supernode register` read it."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    shown = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    _write(private, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()), 0o600)
+    _write(public, shown + f" {private.name}\n".encode())
+
+
+def _check(keys: Keys, names: list[x509.GeneralName], nodes: int) -> None:
+    """What was kept is complete, private, not expired, for these names, and fits together."""
+    publics = [keys.ca_certificate, keys.certificate, *map(keys.public, range(nodes))]
+    privates = [keys.ca_key, keys.key, *map(keys.node, range(nodes))]
+    for path, private in zip(publics, privates, strict=True):
+        if not path.exists():
+            raise ConfigurationError(f"{path} is missing, {private} is there: delete it to have both made anew")
+    for path in (keys.folder, *privates):
+        if path.exists() and path.stat().st_mode & 0o077:
+            raise ConfigurationError(f"{path} is private and others can read it: chmod go-rwx {path}")
+    again = f"delete {keys.certificate} and {keys.key} to have them made anew"
+    certificate = _read(keys.certificate)
+    try:
+        certificate.verify_directly_issued_by(_read(keys.ca_certificate))
+    except Exception as error:
+        raise ConfigurationError(f"{keys.certificate} is not signed by {keys.ca_certificate}: {again}") from error
+    if keys.expiry() < datetime.now(UTC):
+        raise ConfigurationError(f"{keys.certificate} has expired on {keys.expiry():%Y-%m-%d}: {again}")
+    there = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    missing = [str(name.value) for name in names if name not in there]
+    if missing:
+        raise ConfigurationError(f"{keys.certificate} is not for {', '.join(missing)}: {again}")
+    if keys.key.exists():
+        key = load_pem_private_key(keys.key.read_bytes(), password=None)
+        if key.public_key() != certificate.public_key():
+            raise ConfigurationError(f"{keys.key} does not belong to {keys.certificate}: {again}")
+    for private, public in zip(privates[2:], publics[2:], strict=True):
+        if private.exists():
+            own = load_ssh_private_key(private.read_bytes(), password=None)
+            if own.public_key() != load_ssh_public_key(public.read_bytes()):
+                raise ConfigurationError(f"{private} and {public} do not belong together: delete both")
+
+
+def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))  # clocks differ between hosts
+        .not_valid_after(now + timedelta(days=DAYS))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
+
+
+def _usage(*uses: str) -> x509.KeyUsage:
+    every = (
+        "digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement",
+        "key_cert_sign", "crl_sign", "encipher_only", "decipher_only",
+    )  # fmt: skip
+    return x509.KeyUsage(**{use: use in uses for use in every})
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)])
+
+
+def _alternative(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        pass
+    try:
+        return x509.DNSName(name)
+    except ValueError as error:
+        raise ConfigurationError(f"{name!r} is no host name: write it in ASCII, without a port") from error
+
+
+def _read(path: Path) -> x509.Certificate:
+    try:
+        return x509.load_pem_x509_certificate(path.read_bytes())
+    except ValueError as error:
+        raise ConfigurationError(f"{path} is no certificate: delete it and its key to have them made anew") from error
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def _write(path: Path, content: bytes, mode: int = 0o644) -> None:
+    """All or nothing, with its mode from the start, and never over a file that is there."""
+    partial = path.with_name(path.name + ".partial")
+    partial.unlink(missing_ok=True)
+    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        file.write(content)
+    os.link(partial, path)
+    partial.unlink()

@@ -1,0 +1,189 @@
+"""A real federation of processes on this machine: TLS, node keys, runs, failures, and nothing left behind."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+
+from fedsps.federation import keys as key_files
+from fedsps.federation import programs, state
+from fedsps.federation.processes import members, wait_until
+from fedsps.federation.up import free_ports, node_options
+
+pytestmark = pytest.mark.real
+
+TINY = Path(__file__).parent / "tiny_app"
+
+
+def fedsps(*words, expect=0):
+    ended = subprocess.run(
+        [sys.executable, "-m", "fedsps", "federation", *map(str, words)],
+        capture_output=True, text=True, timeout=150, check=False,
+    )  # fmt: skip
+    assert ended.returncode == expect, ended.stdout + ended.stderr
+    assert "Traceback" not in ended.stdout + ended.stderr
+    return ended.stdout + ended.stderr
+
+
+def free_port():
+    """Not the default one, which others may have."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def mentions(folder):
+    """The processes that name the folder in their command line: a look that owes nothing to the code under test."""
+    shown = subprocess.run(["ps", "-eo", "pid,stat,args"], capture_output=True, text=True, check=True).stdout
+    return [line for line in shown.splitlines() if str(folder) in line and "flower-" in line]
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("federation") / "it"
+    shown = fedsps("up", "--nodes", 2, "--folder", folder, "--port", free_port())
+    assert "2 nodes are online" in shown
+    yield folder
+    fedsps("down", "--folder", folder)
+
+
+@pytest.fixture(scope="module")
+def intruders(federation, tmp_path_factory):
+    """A node with an unregistered key, one without, and one that trusts another CA: each in the first run's way."""
+    ours = key_files.Keys(federation / "keys")
+    theirs = key_files.make(tmp_path_factory.mktemp("intruders") / "keys", 2)
+    address = state.load(federation).address
+    unregistered = [*node_options(address, 0, ours, 0, "partition-id=7")[:-1], str(theirs.node(0))]
+    without = unregistered[:-2]
+    wrong_ca = node_options(address, 0, theirs, 1, "partition-id=8")
+    programs.ask(
+        federation, "supernode", "register", str(theirs.public(1)), programs.CONNECTION
+    )  # the CA alone is wrong
+    right = wrong_ca[:]
+    right[right.index(str(theirs.ca_certificate))] = str(ours.ca_certificate)
+    started = {}
+    for name, options in {"unregistered": unregistered, "without": without, "wrong CA": wrong_ca}.items():
+        started[name] = start_node(federation, options)
+    yield started, right
+    for process, log in started.values():
+        end(process)
+        log.close()
+
+
+def start_node(folder, options):
+    options = list(options)
+    options[options.index("--port") + 1] = str(free_ports(1, free_port())[0])
+    log = (folder / "logs" / f"intruder-{os.urandom(3).hex()}.log").open("w+")
+    command = [programs.program("flower-supernode"), *options]
+    process = subprocess.Popen(
+        command, env=programs.environment(folder), stdout=log, stderr=log, start_new_session=True
+    )
+    return process, log
+
+
+def end(process):
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGTERM)
+    process.wait(timeout=20)
+
+
+def test_a_run_goes_to_all_nodes_and_to_nobody_else(federation, intruders):
+    started, right = intruders
+    shown = fedsps("run", TINY, "--folder", federation, "--run-config", "rounds=2").splitlines()
+    assert shown[1:3] == [f"round {number}: 2 nodes, answers from partitions [0, 1]" for number in (1, 2)]
+    assert shown[3].endswith("completed")
+    assert len(shown) == 4
+    for name, (process, log) in started.items():
+        assert process.wait(timeout=20) != 0, name
+        log.seek(0)
+        said = log.read()
+        assert "Failed to initialize the connection to the SuperLink" in said
+        assert ("SSL/TLS handshake error" in said) == (name == "wrong CA")
+    assert json.loads(fedsps("status", "--json", "--folder", federation))["online"] == 2
+    process, log = start_node(federation, right)  # the key that was refused for its CA alone
+    with log:
+        assert wait_until(lambda: programs.online(federation) == 3, 40)
+        end(process)
+
+
+def test_a_failing_run_says_so(federation):
+    shown = fedsps("run", TINY, "--folder", federation, "--run-config", "rounds=0 fail=true", expect=1)
+    assert "failed: ServerApp failed with exception: the tiny app fails as asked" in " ".join(shown.split())
+    (log,) = [log for log in (federation / "logs").glob("run-*.log") if "fails as asked" in log.read_text()]
+    assert "Traceback" in log.read_text()
+
+
+def test_ctrl_c_stops_the_run_and_not_the_federation(federation):
+    program = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from fedsps.cli import main; main()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, "federation", "run", TINY, "--folder", federation, "--run-config", "pause=60.0"],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"},
+    ) as process:  # fmt: skip
+        for line in process.stdout:
+            if line.startswith("round 1"):
+                break
+        process.send_signal(signal.SIGINT)
+        shown, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "run stopped; the federation is up" in shown
+    assert [run["status"] for run in programs.runs(federation)].count("finished:stopped") == 1
+
+
+def test_down_leaves_nothing_behind_and_touches_nothing_else(federation):
+    mark = state.load(federation).mark
+    assert "is up already" in fedsps("up", "--folder", federation, expect=2)
+    run = subprocess.Popen(
+        [sys.executable, "-m", "fedsps", "federation", "run", TINY, "--folder", federation, "--run-config", "pause=60.0"],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"},
+    )  # fmt: skip
+    with run, subprocess.Popen(["sleep", "120"]) as unrelated:
+        for line in run.stdout:
+            if line.startswith("round 1"):
+                break
+        server, *_ = [process for process in state.load(federation).processes if process.name == "superlink"]
+        assert len(members(mark)) > 6, "three programs, their executors, and a server app at work"
+        os.kill(server.pid, signal.SIGKILL)
+        assert wait_until(lambda: not server.is_alive(), 10)
+        said = " ".join(fedsps("status", "--folder", federation, expect=1).split())
+        assert "the SuperLink does not run" in said
+        assert "superlink died" in said
+        assert "is down" in fedsps("down", "--folder", federation)
+        assert not members(mark)
+        assert not mentions(federation)
+        assert "no federation is up" in fedsps("down", "--folder", federation)
+        assert unrelated.poll() is None
+        unrelated.kill()
+        assert run.wait(timeout=30) == 2, "it noticed that the SuperLink is gone"
+
+
+def test_a_taken_port_leaves_nothing(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        shown = fedsps("up", "--folder", tmp_path / "it", "--port", port, expect=2)
+    assert f"port {port} cannot be had" in shown
+    assert not (tmp_path / "it" / state.NAME).exists()
+    assert not mentions(tmp_path)
+
+
+def test_a_key_that_flower_refuses_takes_all_down_again(tmp_path):
+    folder = tmp_path / "it"
+    keys = key_files.make(state.prepare(folder) / "keys", 1)
+    other = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    keys.node(0).write_bytes(other.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+    keys.public(0).write_bytes(other.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH))
+    shown = fedsps("up", "--nodes", 1, "--folder", folder, "--port", free_port(), expect=2)
+    assert "Not an EC public key" in " ".join(shown.split())
+    assert "Started server process" in (folder / "logs" / "superlink.log").read_text(), "something was up"
+    assert not (folder / state.NAME).exists()
+    assert not mentions(tmp_path)
