@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -12,9 +13,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
+from fedsps.federation import hosts, programs, state
 from fedsps.federation import keys as key_files
-from fedsps.federation import programs, state
-from fedsps.federation.processes import members, wait_until
+from fedsps.federation.processes import MARK, kill_members, members, wait_until
 from fedsps.federation.up import free_ports, node_options
 
 pytestmark = pytest.mark.real
@@ -187,3 +188,44 @@ def test_a_key_that_flower_refuses_takes_all_down_again(tmp_path):
     assert "Started server process" in (folder / "logs" / "superlink.log").read_text(), "something was up"
     assert not (folder / state.NAME).exists()
     assert not mentions(tmp_path)
+
+
+def test_several_hosts_with_the_printed_files_and_commands(tmp_path):
+    """Each host is a folder with the files that it is said to need and no others."""
+    folder, port = tmp_path / "federation", free_port()
+    fedsps("keys", "--nodes", 2, "--host", "localhost", "--folder", folder, "--port", port)
+    sections = hosts.commands(2, "localhost", port)
+    first, server, register, *nodes, last = sections.values()
+    places = {name: tmp_path / name for name in ("the server", "the host of node 0", "the host of node 1")}
+    for name, place in places.items():
+        (place / "keys").mkdir(parents=True)
+        for path, _, whom in hosts.destinations(key_files.Keys(folder / "keys"), 2):
+            if whom == "every host" or whom.startswith(name):
+                shutil.copy(path, place / "keys")
+    assert len(list((places["the host of node 1"] / "keys").iterdir())) == 2
+    assert not (places["the server"] / "keys" / "ca.key").exists()
+    environment = programs.environment(folder) | {MARK: "hosts"}
+
+    def shell(place, lines, log="log", **options):
+        with (places[place] / log).open("w") as output:
+            command = ["sh", "-ec", "\n".join([*first, *lines])]
+            options |= {"cwd": places[place], "env": environment, "stdout": output, "stderr": subprocess.STDOUT}
+            return subprocess.Popen(command, start_new_session=True, **options)
+
+    try:
+        started = [shell("the server", server)]
+        assert wait_until(lambda: "Uvicorn running" in (places["the server"] / "log").read_text(), 60)
+        assert shell("the server", register, "register").wait(timeout=90) == 0
+        for number, called in enumerate(nodes):
+            moved = [line.replace(f"--port {hosts.NODE_PORT + number} ", f"--port {free_port()} ") for line in called]
+            started.append(shell(f"the host of node {number}", moved))
+
+        def both_online():
+            shell("the server", last[:1], "list").wait(timeout=60)
+            return (places["the server"] / "list").read_text().count("online") == 2
+
+        assert wait_until(both_online, 60)
+    finally:
+        kill_members("hosts")
+        for process in started:
+            process.wait(timeout=20)

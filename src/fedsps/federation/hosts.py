@@ -8,8 +8,9 @@ from fedsps.federation.keys import DAYS, Keys, make
 from fedsps.federation.state import prepare
 from fedsps.federation.up import PORT, base_config, link_options, node_options
 
+NAME = "hosts"  # of the connection
 NODE_PORT = 9400  # of node 0 on its own host; the next node has the next one, so that a host may hold several
-HERE = Keys(Path("keys"))  # where the commands look for the files: a folder `keys` on every host
+HERE = Keys(Path("keys"))  # on every host: a folder `keys` in the folder where the commands are given
 
 
 def write_keys(folder: Path, nodes: int, names: Sequence[str]) -> Keys:
@@ -17,37 +18,47 @@ def write_keys(folder: Path, nodes: int, names: Sequence[str]) -> Keys:
     return make(prepare(folder) / "keys", nodes, names)
 
 
-def instructions(keys: Keys, nodes: int, server: str, port: int = PORT) -> str:
-    """Which file goes where, and the commands of each host, in the order in which they are run."""
-    files = [
-        (keys.ca_certificate, "every host", "public"),
-        (keys.certificate, "the server", "public"),
-        (keys.key, "the server, nobody else", "secret"),
-        *((keys.public(number), "whoever registers the nodes", "public") for number in range(nodes)),
-        *((keys.node(number), f"the host of node {number}, nobody else", "secret") for number in range(nodes)),
-        (keys.ca_key, "nobody: keep it offline, it signs the next certificate", "secret"),
+def destinations(keys: Keys, nodes: int) -> list[tuple[Path, str, str]]:
+    """Each file, public or secret, and who gets it."""
+    return [
+        (keys.ca_certificate, "public", "every host"),
+        (keys.certificate, "public", "the server"),
+        (keys.key, "secret", "the server, nobody else"),
+        *((keys.public(number), "public", "the server, to be registered") for number in range(nodes)),
+        *((keys.node(number), "secret", f"the host of node {number}, nobody else") for number in range(nodes)),
+        (keys.ca_key, "secret", "no host: keep it offline, it signs the next certificate"),
     ]
-    width = max(len(str(path)) for path, _, _ in files)
-    lines = ["Copy each file into a folder named keys on its host, secret ones with mode 600:", ""]
-    lines += [f"  {path!s:{width}}  {kind}  {whom}" for path, whom, kind in files]
-    lines += ["", f"The server's certificate is valid for {DAYS} days, until {keys.expiry():%Y-%m-%d}."]
-    lines += ["", f"On the server, {server} (nodes must reach its port {port}/tcp):", ""]
+
+
+def commands(nodes: int, server: str, port: int = PORT) -> dict[str, list[str]]:
+    """What is called where, in this order."""
+    config = f'[superlink.{NAME}]\\naddress = "127.0.0.1:{port}"\\nroot-certificates = "%s/{HERE.ca_certificate}"\\n'
     link = ["flower-superlink", *link_options("0.0.0.0", port, HERE), "--database", "superlink.db"]
-    lines.append(f"  {shlex.join(link)}")
-    lines += [
-        "",
-        "There too, once: name the connection in ~/.flwr/config.toml, and register the nodes' public keys:",
-        "",
-    ]
-    lines += [f"  [superlink.{NAME}]", f'  address = "127.0.0.1:{port}"', f'  root-certificates = "{CA_PLACE}"', ""]
-    lines += [f"  flwr supernode register {HERE.public(number)} {NAME}" for number in range(nodes)]
+    found = {
+        "On every host, in the folder that holds keys": [
+            'export FLWR_HOME="$PWD/flwr" FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1'
+        ],
+        f"On the server, {server}; the nodes' hosts must reach its port {port} (TCP)": [shlex.join(link)],
+        "On the server, in a second terminal, once": [
+            f"mkdir -p flwr && printf '{config}' \"$PWD\" > flwr/config.toml",
+            *(f"flwr supernode register {HERE.public(number)} {NAME}" for number in range(nodes)),
+        ],
+    }
     for number in range(nodes):
-        config = base_config(number, nodes, Path("state") / str(number))
-        options = node_options(f"{server}:{port}", NODE_PORT + number, HERE, number, config)
-        lines += ["", f"On the host of node {number}:", "", f"  {shlex.join(['flower-supernode', *options])}"]
-    lines += ["", "On the server again:", "", f"  flwr supernode list {NAME}", f"  flwr run APP {NAME} --stream"]
+        place = base_config(number, nodes, HERE.folder.with_name("state") / str(number))
+        options = node_options(f"{server}:{port}", NODE_PORT + number, HERE, number, place)
+        found[f"On the host of node {number}"] = [shlex.join(["flower-supernode", *options])]
+    found["On the server, in the second terminal"] = [f"flwr supernode list {NAME}", f"flwr run APP {NAME} --stream"]
+    return found
+
+
+def instructions(keys: Keys, nodes: int, server: str, port: int = PORT) -> str:
+    """The whole, to read."""
+    files = destinations(keys, nodes)
+    width = max(len(str(path)) for path, _, _ in files)
+    lines = ["Copy each file into a folder named keys on its host, the secret ones with mode 600:", ""]
+    lines += [f"  {path!s:{width}}  {kind}  {whom}" for path, kind, whom in files]
+    lines += ["", f"The certificates are valid for {DAYS} days, the server's until {keys.expiry():%Y-%m-%d}."]
+    for where, called in commands(nodes, server, port).items():
+        lines += ["", f"{where}:", "", *(f"  {line}" for line in called)]
     return "\n".join(lines)
-
-
-NAME = "hosts"
-CA_PLACE = "/path/to/keys/ca.crt"
