@@ -7,6 +7,7 @@ import ssl
 import stat
 import threading
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from cryptography import x509
@@ -15,7 +16,7 @@ from cryptography.x509.verification import PolicyBuilder, Store
 
 from fedsps.errors import ConfigurationError
 from fedsps.federation import keys as key_files
-from fedsps.federation.hosts import instructions
+from fedsps.federation.hosts import commands, instructions
 
 
 def content(folder):
@@ -191,9 +192,10 @@ def test_files_that_do_not_fit_are_refused(keys, harm, complaint):
         key_files.make(keys.folder, 2, names)
 
 
-def test_an_expired_certificate_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(key_files, "DAYS", -0.01)
-    with pytest.raises(ConfigurationError, match="has expired on"):
+@pytest.mark.parametrize(("period", "name"), [("DAYS", "server.crt"), ("CA_DAYS", "ca.crt")])
+def test_an_expired_certificate_is_refused(tmp_path, monkeypatch, period, name):
+    monkeypatch.setattr(key_files, period, -0.01)
+    with pytest.raises(ConfigurationError, match=f"{name} has expired"):
         key_files.make(tmp_path / "keys", 0)
 
 
@@ -204,3 +206,11 @@ def test_the_text_for_several_hosts(keys):
     assert "node-1      secret  the host of node 1, nobody else" in text
     assert "--superlink server.example:9300" in text
     assert str(keys.folder) not in text.partition("On the server")[2], "hosts have folders of their own"
+
+
+def test_the_page_has_the_commands_that_are_printed():
+    page = Path(__file__).parents[1] / "docs" / "federation-hosts.md"
+    text = page.read_text().replace(" \\\n  ", " ")
+    for where, lines in commands(2, "server.example").items():
+        if where != "On the host of node 1":
+            assert all(line in text for line in lines), where

@@ -58,7 +58,7 @@ def instructions(keys: Keys, nodes: int, server: str, port: int = PORT) -> str:
     width = max(len(str(path)) for path, _, _ in files)
     lines = ["Copy each file into a folder named keys on its host, the secret ones with mode 600:", ""]
     lines += [f"  {path!s:{width}}  {kind}  {whom}" for path, kind, whom in files]
-    lines += ["", f"The certificates are valid for {DAYS} days, the server's until {keys.expiry():%Y-%m-%d}."]
+    lines += ["", f"The server's certificate is valid for {DAYS} days, until {keys.expiry():%Y-%m-%d}."]
     for where, called in commands(nodes, server, port).items():
         lines += ["", f"{where}:", "", *(f"  {line}" for line in called)]
     return "\n".join(lines)

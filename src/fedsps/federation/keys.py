@@ -29,7 +29,8 @@ try:
 except ImportError as error:
     raise ConfigurationError("a federation needs Flower: pip install 'fedsps[flower]'") from error
 
-DAYS = 825  # how long certificates are valid
+DAYS = 825  # how long the server's certificate is valid
+CA_DAYS = 3650
 LOCAL = ("127.0.0.1", "localhost")  # always among the server's names
 
 
@@ -99,7 +100,7 @@ def _make_ca(keys: Keys) -> None:
     key = ec.generate_private_key(ec.SECP384R1())
     name = _name("fedsps federation CA")
     certificate = (
-        _builder(name, name, key.public_key())
+        _builder(name, name, key.public_key(), CA_DAYS)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage("key_cert_sign", "crl_sign"), critical=True)
         .sign(key, SHA384())
@@ -118,7 +119,7 @@ def _make_certificate(keys: Keys, names: list[x509.GeneralName]) -> None:
         )
     key = ec.generate_private_key(ec.SECP384R1())
     certificate = (
-        _builder(_name("fedsps federation server"), _read(keys.ca_certificate).subject, key.public_key())
+        _builder(_name("fedsps federation server"), _read(keys.ca_certificate).subject, key.public_key(), DAYS)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage("digital_signature"), critical=True)
@@ -156,6 +157,10 @@ def _check(keys: Keys, names: list[x509.GeneralName], nodes: int) -> None:
         raise ConfigurationError(f"{keys.certificate} is not signed by {keys.ca_certificate}: {again}") from error
     if keys.expiry() < datetime.now(UTC):
         raise ConfigurationError(f"{keys.certificate} has expired on {keys.expiry():%Y-%m-%d}: {again}")
+    if _read(keys.ca_certificate).not_valid_after_utc < datetime.now(UTC):
+        raise ConfigurationError(
+            f"{keys.ca_certificate} has expired: delete all but the nodes' keys, and distribute anew"
+        )
     there = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     missing = [str(name.value) for name in names if name not in there]
     if missing:
@@ -171,7 +176,9 @@ def _check(keys: Keys, names: list[x509.GeneralName], nodes: int) -> None:
                 raise ConfigurationError(f"{private} and {public} do not belong together: delete both")
 
 
-def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: float
+) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
     return (
         x509.CertificateBuilder()
@@ -180,7 +187,7 @@ def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicK
         .public_key(key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(hours=1))  # clocks differ between hosts
-        .not_valid_after(now + timedelta(days=DAYS))
+        .not_valid_after(now + timedelta(days=days))
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
     )
 
