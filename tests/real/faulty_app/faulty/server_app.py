@@ -1,7 +1,6 @@
 """The server is an honest one."""
 
-from fedsps.engine.flower import server_app
-
 from faulty.task import model
+from fedsps.engine.flower import server_app
 
 app = server_app(model)
