@@ -5,12 +5,13 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-real browser lint types wheel federation bench clean
+.PHONY: help demo test test-real browser smoke lint types wheel federation bench clean
 
 help:
 	@echo "make demo       install into .venv and compare FedSPS, FedDecSPS and FedAvg on digits (demo/compare.png)"
 	@echo "make test       install with the test extra and run the suite"
 	@echo "make test-real  the tests that need real processes, signals or browsers (installs chromium if it is missing)"
+	@echo "make smoke      every page of the reproduction, as small as it gets"
 	@echo "make lint       ruff format and lint          make types   mypy, strict"
 	@echo "make wheel      build the wheel, install it elsewhere and run it"
 	@echo "make federation two nodes with TLS train the example; compared with the local engine"
@@ -51,6 +52,9 @@ browser:
 	  $$sudo apt-get update -qq && \
 	  $$sudo apt-get install -y -qq --no-install-recommends chromium chromium-driver >/dev/null; \
 	} || { echo "that failed: install chromium and chromedriver yourself, so that both are on the PATH"; exit 1; }
+
+smoke: $(VENV)/.test
+	FEDSPS=$(BIN)/fedsps ./.ci/check-smoke
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .

@@ -1,6 +1,7 @@
 """Pages: their plans are valid, their verdicts are pure functions of records, and each claim can come out all three ways."""
 
 import copy
+import itertools
 import json
 from collections.abc import Mapping
 from typing import get_args
@@ -9,12 +10,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fedsps import plot
 from fedsps.catalogue import parse
-from fedsps.errors import ConfigurationError
+from fedsps.errors import ConfigurationError, DataError
 from fedsps.paper import claims, networks, sensitivity, tuning
 from fedsps.paper.document import document
-from fedsps.paper.page import Claim, Evidence, Line, Page, Panel, Records, Scale, Tuned, Work, decide
-from fedsps.paper.reproduce import PAGES, Outcome, find, reproduce, table
+from fedsps.paper.page import Claim, Cost, Evidence, Line, Page, Panel, Records, Scale, Tuned, Verdict, Work, decide
+from fedsps.paper.reproduce import PAGES, Outcome, find, reproduce, table, write
 from fedsps.paper.train import search
 from fedsps.result import Result
 from fedsps.spec import Spec
@@ -168,6 +170,8 @@ def test_a_page_is_run_drawn_and_judged(tmp_path):
         chosen = found.records.of("p", "FedAvg tuned")
         assert [one.spec["seed"] for one in chosen] == list(range(seeds))
         assert chosen[0].spec["parameters"]["client_stepsize"] == 0.1
+        assert (found.records.cost.runs, found.records.cost.trials) == (seeds, 2)
+        assert found.records.cost.search_seconds > 0
         assert {verdict.outcome for verdict in found.verdicts} == {"holds"}
         assert (tmp_path / scale / "small.csv").is_file()
         assert (tmp_path / scale / "small.json").is_file()
@@ -218,12 +222,42 @@ def test_every_page_judges_and_draws_made_up_records(name, scale, tmp_path):
         for label, some in lines.items():
             for number, one in enumerate(some):
                 pd.testing.assert_frame_equal(one.history, before[panel][label][number])
-    text = document([Outcome(page, panels, made, figures, verdicts, 60.0)], "paper", 2, tmp_path / "page.md")
+    write(Outcome(page, scale, 2, panels, made, figures, verdicts), tmp_path)
+    text = document(tmp_path, tmp_path / "page.md")
     for claim in page.claims:
         assert claim.criterion in text
     assert f"]({figures[0].name})" in text
     assert all("| " + " | ".join(made.tables[name].columns) + " |" in text for name in page.shown)
     assert not made.runs or set(table(made)["panel"]) == {p.name for p in panels}
+
+
+def test_the_document_counts_verdicts_and_says_what_pages_took(tmp_path):
+    claim = Claim("X1", "a number", "nowhere", "none", "nothing", lambda *_: Evidence(np.array([]), np.array([])))
+    for name, outcomes, cost in [
+        ("convex", ["holds", "holds"], Cost(3, 30.0, 40, 90000.0)),
+        ("global", ["does not hold"], Cost()),
+    ]:
+        verdicts = [Verdict(claim, "", outcome, np.array([1.0])) for outcome in outcomes]
+        page = Page(name, f"Title of {name}", lambda _: [], lambda *_: [], [claim])
+        write(Outcome(page, "laptop", 3, [], Records({}, cost=cost), [], verdicts), tmp_path / "figures")
+    text = document(tmp_path / "figures", tmp_path / "page.md")
+    assert "3 verdicts: 2 *holds*, 1 *does not hold*, 0 *undecided*." in text
+    assert "| convex | laptop | 3 | 3 | 0.5 min | 40 | 25.0 h | 2 | 0 | 0 |" in text
+    assert text.index("Title of convex") < text.index("Title of global")
+    (tmp_path / "figures" / "convex.json").write_text("{}")
+    with pytest.raises(DataError, match=r"convex.json was written by another version: run fedsps reproduce convex"):
+        document(tmp_path / "figures", tmp_path / "page.md")
+
+
+def test_variants_of_one_algorithm_can_be_told_apart():
+    for variants in (2, 4, 8):
+        colours = [np.array(colour) for colour, _ in plot.styles({f"scale {n}": "fedsps" for n in range(variants)})]
+        steps = [np.abs(a - b).sum() for a, b in itertools.pairwise(colours)]
+        assert min(steps) > 0.1
+        assert max(colour.mean() for colour in colours) < 0.8, "on white paper"
+    one, two = plot.styles({"FedSPS": "fedsps", "FedAvg": "fedavg"})
+    assert one == ((213 / 255, 94 / 255, 0.0), "-"), "alone it has the algorithm's own colour"
+    assert two[0] != one[0]
 
 
 def test_every_claim_has_its_words():
@@ -254,7 +288,8 @@ def test_a_page_is_written_as_json_with_the_digests_of_its_runs(tmp_path):
     outcome = reproduce(page, "smoke", seeds=2, runs=tmp_path / "runs", folder=tmp_path)
     found = json.loads((tmp_path / "small.json").read_text(), parse_constant=lambda word: pytest.fail(word))
     assert (found["page"], found["title"], found["note"], found["scale"]) == ("small", "A title", "A note.", "smoke")
-    assert found["seconds"] == outcome.seconds
+    assert found["seconds"] == outcome.records.cost.seconds > 0
+    assert (found["runs"], found["trials"], found["search_seconds"]) == (4, 0, 0.0)
     assert [(one["id"], one["loss"], one["effect"]) for one in found["verdicts"]] == [
         ("X1", "train_loss", [None]), ("X1", "cohort_loss", [None]),
     ]  # fmt: skip

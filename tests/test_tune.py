@@ -91,6 +91,11 @@ def test_grid_finds_what_trying_all_finds_and_resumes(tmp_path, monkeypatch):
     assert tune(search, tmp_path / "runs").table.equals(found.table)
 
 
+def test_a_grid_may_have_one_point(tmp_path):
+    search = Search(Spec.of(named("fedavg"), **SETTINGS), {"client_stepsize": (0.1,)})
+    assert tune(search, tmp_path).best.parameters["client_stepsize"] == 0.1
+
+
 def test_divergence_is_counted(tmp_path):
     search = Search(Spec.of(named("fedavg"), **SETTINGS), {"client_stepsize": (0.1, 1e38)})
     found = tune(search, tmp_path)

@@ -11,7 +11,7 @@ from fedsps.objective import Objective
 from fedsps.shapes import Tensors
 
 SAMPLES_AT_ONCE = 4096
-IMAGES_AT_ONCE = 512  # activations are larger than inputs: these stay in the cache
+IMAGES_AT_ONCE = 256  # activations are larger than inputs: these stay in the cache
 
 
 class Score(NamedTuple):

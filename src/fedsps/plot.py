@@ -33,6 +33,8 @@ COLOURS = {
     "local-amsgrad": "#1B9E77",
     "local-adaalter": "#6A3D9A",
 }
+# Many variants of one algorithm, as of a parameter that grows: matplotlib's viridis without its lightest end.
+SEQUENCE = ("#440154", "#3B528B", "#21918C", "#5EC962", "#BDDF26")
 OTHERS = ("#4D4D4D", "#B2182B", "#2166AC", "#762A83", "#1B7837")
 LINES = ("-", "--", "-.", ":")
 
@@ -134,22 +136,28 @@ def logarithmic(axis: Any) -> None:
 
 
 def styles(algorithms: Mapping[str, str]) -> list[tuple[Any, str]]:
-    """Colour and line style of each line (label -> algorithm); variants of one algorithm get lighter in turn."""
+    """Colour and line style of each line (label -> algorithm).
+
+    Up to four variants of one algorithm get lighter in turn, more of them run through `SEQUENCE`.
+    """
     others = iter(OTHERS * (1 + len(algorithms) // len(OTHERS)))
     colours = {name: COLOURS.get(name) or next(others) for name in dict.fromkeys(algorithms.values())}
     order = list(algorithms.values())
     chosen = []
     for place, name in enumerate(order):
         variant, variants = order[:place].count(name), order.count(name)
-        chosen.append((_shade(colours[name], variant, variants), LINES[variant % len(LINES)]))
+        if variants > len(LINES):
+            chosen.append((_between(SEQUENCE, variant / (variants - 1)), "-"))
+        else:  # the first one has the colour itself, the last one the lightest
+            light = 0.45 * variant / max(1, variants - 1)
+            chosen.append((_between((colours[name], "#FFFFFF"), light), LINES[variant]))
     return chosen
 
 
-def _shade(colour: str, variant: int, variants: int) -> tuple[float, float, float]:
-    """The first of several variants has the colour itself, the last one the lightest."""
-    rgb = np.array([int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)])
-    light = 0.0 if variants == 1 else 0.45 * variant / (variants - 1)
-    red, green, blue = (rgb + light * (1 - rgb)).tolist()
+def _between(colours: Sequence[str], share: float) -> tuple[float, float, float]:
+    """The colour at this share of the way through several."""
+    channels = [[int(colour[place : place + 2], 16) / 255 for colour in colours] for place in (1, 3, 5)]
+    red, green, blue = (float(np.interp(share * (len(colours) - 1), range(len(colours)), one)) for one in channels)
     return red, green, blue
 
 

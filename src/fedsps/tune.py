@@ -92,7 +92,7 @@ class Search:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a search found: one row a trial, its parameters, its `score`, and whether it `diverged` or was `dropped`."""
+    """What a search found: a row a trial, its parameters, `score`, `seconds`, and if it `diverged` or was `dropped`."""
 
     search: Search
     table: pd.DataFrame
@@ -284,6 +284,7 @@ def outcome(search: Search, url: str) -> Outcome:
             "diverged": trial.user_attrs.get("diverged", False),
             "dropped": trial.state == TrialState.PRUNED,
             "digest": trial.user_attrs.get("digest"),
+            "seconds": trial.duration.total_seconds(),
         }
         for trial in _study(search, url).get_trials(deepcopy=False)
         if trial.state in (TrialState.COMPLETE, TrialState.PRUNED)
@@ -300,10 +301,7 @@ def _study(search: Search, url: str) -> Any:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     waits = {"connect_args": {"timeout": 100}} if url.startswith("sqlite") else None
     storage = optuna.storages.RDBStorage(url, engine_kwargs=waits)
-    grid = {name: list(values) for name, values in search.space.items() if not isinstance(values, Range)}
-    sampler = (
-        optuna.samplers.GridSampler(grid) if search.sampler == "grid" else optuna.samplers.TPESampler(seed=TUNING_SEED)
-    )
+    sampler = optuna.samplers.TPESampler(seed=TUNING_SEED)  # a grid's points are put in line, none is sampled
     pruner = (
         optuna.pruners.SuccessiveHalvingPruner(min_resource=search.halve_from, reduction_factor=4)
         if search.halve_from

@@ -29,7 +29,8 @@ def reproduce_command(
 ) -> None:
     """Re-run the paper's experiments: figures, tables, and a verdict on every claim.
 
-    Runs are cached: a second call draws without training, an interrupted one goes on where it stopped.
+    Runs are cached: a second call draws without training, an interrupted one goes on where it stopped. The document
+    shows every page that lies in OUTPUT, so pages may be run one by one, and at scales of their own.
     """
     choice("scale", scale, get_args(Scale))
     torch.set_num_threads(1)
@@ -53,7 +54,7 @@ def reproduce_command(
             )
     place = text or output / "README.md"
     place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_text(document(outcomes, scale, seeds, place))  # type: ignore[arg-type]
+    place.write_text(document(output, place))
     verdicts = [verdict for outcome in outcomes for verdict in outcome.verdicts]
     if as_json:
         print_json(

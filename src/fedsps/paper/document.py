@@ -1,71 +1,86 @@
-"""The pages as one Markdown document: verdicts first, then each page with its figures."""
+"""Pages as one Markdown document, from the files that `reproduce` wrote: verdicts first, then each page."""
 
+import math
 import os
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
-from fedsps.paper.page import Scale, Verdict
-from fedsps.paper.reproduce import Outcome
+from fedsps.errors import DataError
+from fedsps.paper.page import OUTCOMES
+from fedsps.paper.reproduce import PAGES
+from fedsps.result import read_json
+
+KEYS = {"title", "note", "scale", "seeds", "runs", "trials", "figures", "shown", "verdicts"}
+INTRODUCTION = """\
+A verdict is *holds* where the criterion is met on every seed, *does not hold* where it is met on none, and *undecided*
+where the seeds disagree or a number is missing. The criteria were written before the numbers were seen. The paper does
+not say which training loss it plots: `train_loss` is the objective over all clients, `cohort_loss` the mini-batch
+losses that the active clients saw. Runs are those that a page shows, trials those of its searches, which pages may
+share; their times are sums, one thread a run."""
 
 
-def document(outcomes: Sequence[Outcome], scale: Scale, seeds: int | None, place: Path) -> str:
-    """The text of `place`; figures are linked relative to it."""
-    spent = sum(outcome.seconds for outcome in outcomes)
-    words = " ".join(outcome.page.name for outcome in outcomes) + f" --scale {scale}"
-    words += f" --seeds {seeds}" if seeds else ""
-    lines = [
+def document(folder: Path, place: Path) -> str:
+    """The text of `place` on all pages that lie in the folder; figures are linked relative to it."""
+    pages = [read(folder / f"{name}.json") for name in PAGES if (folder / f"{name}.json").is_file()]
+    verdicts = [verdict for page in pages for verdict in page["verdicts"]]
+    counted = Counter(verdict["outcome"] for verdict in verdicts)
+    where = os.path.relpath(folder, place.parent)
+    parts = [
         "# The paper, re-run",
-        "",
-        f"Written by `fedsps reproduce {words}`; the runs shown took "
-        f"{spent / 60:.0f} minutes of training on one core, without the searches.",
-        "",
-        "A verdict is *holds* where the criterion is met on every seed, *does not hold* where it is met on none,",
-        "and *undecided* where the seeds disagree. The criteria were written before the numbers were seen. The",
-        "paper does not say which training loss it plots: `train_loss` is the objective over all clients,",
-        "`cohort_loss` the mini-batch losses that the active clients saw.",
-        "",
-        *_table([verdict for outcome in outcomes for verdict in outcome.verdicts]),
+        INTRODUCTION,
+        _table(["page", "scale", "seeds", "runs", "training", "trials", "searches", *OUTCOMES], map(_facts, pages)),
+        f"{len(verdicts)} verdicts: " + ", ".join(f"{counted[outcome]} *{outcome}*" for outcome in OUTCOMES) + ".",
+        _table(["id", "statement", "place", "loss", "verdict", "numbers", "criterion"], map(_cells, verdicts)),
     ]
-    for outcome in outcomes:
-        lines += ["", f"## {outcome.page.title}", ""]
-        if outcome.page.note:
-            lines += [outcome.page.note, ""]
-        lines += [
-            f"![{outcome.page.title}]({Path(os.path.relpath(figure, place.parent)).as_posix()})"
-            for figure in outcome.figures
-        ]
-        for name in outcome.page.shown:
-            lines += ["", *_markdown(outcome.records.tables[name])]
-    return "\n".join(lines) + "\n"
+    for page in pages:
+        command = f"`fedsps reproduce {page['page']} --scale {page['scale']} --seeds {page['seeds']}`"
+        parts += [f"## {page['title']}", " ".join([page["note"], f"Written by {command}."]).strip()]
+        parts += [f"![{page['title']}]({Path(where, figure).as_posix()})" for figure in page["figures"]]
+        for name in page["shown"]:
+            table = pd.read_csv(folder / f"{name}.csv")
+            parts.append(_table(table.columns, table.itertuples(index=False)))
+    return "\n\n".join(parts) + "\n"
 
 
-def _markdown(table: pd.DataFrame) -> list[str]:
-    rows = [
-        [f"{value:.4g}" if isinstance(value, float) else str(value) for value in row]
-        for row in table.itertuples(index=False)
-    ]
-    cells = [list(table.columns), ["---"] * len(table.columns), *rows]
-    return ["| " + " | ".join(row) + " |" for row in cells]
+def read(path: Path) -> dict[str, Any]:
+    """A page's file."""
+    page = read_json(path)
+    if not page.keys() >= KEYS:
+        raise DataError(f"{path} was written by another version: run fedsps reproduce {path.stem} again")
+    return page
 
 
-def _table(verdicts: Sequence[Verdict]) -> list[str]:
-    rows = [
-        "| id | statement | place | loss | verdict | numbers | criterion |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
-    ]
-    for verdict in verdicts:
-        claim = verdict.claim
-        loss = f"`{verdict.column}`" if verdict.column else ""
-        cells = (
-            claim.id,
-            claim.statement,
-            claim.place,
-            loss,
-            f"**{verdict.outcome}**",
-            verdict.numbers,
-            claim.criterion,
-        )
-        rows.append("| " + " | ".join(cells) + " |")
-    return rows
+def _facts(page: Mapping[str, Any]) -> Sequence[object]:
+    counted = Counter(verdict["outcome"] for verdict in page["verdicts"])
+    name, scale, seeds, runs, trials = (page[key] for key in ("page", "scale", "seeds", "runs", "trials"))
+    times = duration(page["seconds"]), duration(page["search_seconds"])
+    return name, scale, seeds, runs, times[0], trials, times[1], *(counted[outcome] for outcome in OUTCOMES)
+
+
+def duration(seconds: float) -> str:
+    """In minutes, or hours if there are many."""
+    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _cells(verdict: Mapping[str, Any]) -> Sequence[object]:
+    loss = f"`{verdict['loss']}`" if verdict["loss"] else ""
+    bold = f"**{verdict['outcome']}**"
+    return verdict["id"], verdict["statement"], verdict["place"], loss, bold, verdict["numbers"], verdict["criterion"]
+
+
+def _table(headings: Any, rows: Any) -> str:
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "\n".join("| " + " | ".join(_text(cell) for cell in line) + " |" for line in lines)
+
+
+def _text(cell: object) -> str:
+    """Numbers to four digits, whole ones in full; what is missing is empty."""
+    if not isinstance(cell, float):
+        return str(cell)
+    if math.isnan(cell):
+        return ""
+    return f"{cell:.0f}" if cell.is_integer() else f"{cell:.4g}"

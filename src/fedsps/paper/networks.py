@@ -22,7 +22,7 @@ FEDAVG, FEDAMS = (
 def lenet_panels(scale: Scale) -> list[Panel]:
     """MNIST, LeNet, 10 of 100 clients, smoothing of the cap as the paper writes it."""
     lines = [FEDSPS, Line("FedSPS-Global", "fedsps-global:smoothing=paper"), FEDAVG, FEDAMS]
-    every = {"rounds": 4, "evaluate_every": 4} if scale == "smoke" else {"evaluate_every": 10}
+    every = {"rounds": 2, "evaluate_every": 2} if scale == "smoke" else {"evaluate_every": 10}
     return [
         Panel(
             kind, f"MNIST, {words}", with_sampling(scale, data="mnist", model="lenet", partition=kind, **every), lines
@@ -33,22 +33,20 @@ def lenet_panels(scale: Scale) -> list[Panel]:
 
 def cifar_panels(scale: Scale) -> list[Panel]:
     """CIFAR-10, ResNet-18, 10 of 100 clients, smoothing on."""
-    stepsizes: dict[str, tuple[Any, ...]] = {"client_stepsize": (0.01, 0.1, 1.0)}
-    adaptive = {"client_stepsize": (0.01, 0.1), "server_stepsize": (0.1, 1.0), "eps": (1e-3, 1e-2)}
     changes: dict[str, Any] = {"evaluate_every": 10}
     tuned = FEDAVG, FEDAMS
     if scale == "laptop":
         changes = {"width": 8, "rounds": 100, "evaluate_every": 20}
+        stepsizes = {"client_stepsize": (0.01, 0.1, 1.0)}
+        adaptive = {"client_stepsize": (0.01, 0.1), "server_stepsize": (0.1, 1.0), "eps": (1e-3, 1e-2)}
         tuned = (
             Line("FedAvg tuned", Tuned("fedavg", halve_from=20, grid=stepsizes)),
             Line("FedAMS tuned", Tuned("fedams", halve_from=20, grid=adaptive)),
         )
     elif scale == "smoke":
-        changes = {"width": 2, "rounds": 2, "evaluate_every": 2, "local_steps": 2, "clients": 10, "cohort": 2}
-        tuned = (
-            Line("FedAvg tuned", Tuned("fedavg", grid=stepsizes)),
-            Line("FedAMS tuned", Tuned("fedams", grid={"client_stepsize": (0.01, 0.1)})),
-        )
+        changes = {"width": 2, "rounds": 2, "evaluate_every": 2, "local_steps": 2, "cohort": 2, "samples": 500}
+        one = {"client_stepsize": (0.1,)}
+        tuned = Line("FedAvg tuned", Tuned("fedavg", grid=one)), Line("FedAMS tuned", Tuned("fedams", grid=one))
     lines = [FEDSPS, Line("FedDecSPS", "feddecsps"), *tuned]
     return [
         Panel(

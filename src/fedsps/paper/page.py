@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ from fedsps.result import Result
 
 Scale = Literal["smoke", "laptop", "paper"]
 Outcome = Literal["holds", "does not hold", "undecided"]
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 Numbers = npt.NDArray[np.float64]
 LOSSES = ("train_loss", "cohort_loss")
 Report = Callable[[str, int, int], None]  # what is being done, how far, of how much
@@ -66,12 +67,23 @@ class Work:
 
 
 @dataclass(frozen=True)
+class Cost:
+    """What a page trained, whether now or before: its runs, and the trials of its searches."""
+
+    runs: int = 0
+    seconds: float = 0.0
+    trials: int = 0
+    search_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
 class Records:
     """The results of a page: for each panel and label, one for each seed. A page may have tables beside them."""
 
     runs: Mapping[str, Mapping[str, Sequence[Result]]]
     digests: Mapping[tuple[str, str], Sequence[str]] = field(default_factory=dict)  # the run folders of each line
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)  # by the name of their file
+    cost: Cost = Cost()
 
     def of(self, panel: str, label: str) -> Sequence[Result]:
         """The runs of one line."""

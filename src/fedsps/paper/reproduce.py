@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 
@@ -29,14 +29,15 @@ PAGES = {  # where each page is written
 
 @dataclass(frozen=True)
 class Outcome:
-    """A page re-run: its records, figures and verdicts, and the time that its training took."""
+    """A page re-run: its records, figures and verdicts."""
 
     page: Page
+    scale: Scale
+    seeds: int
     panels: Sequence[Panel]
     records: Records
     figures: Sequence[Path]
     verdicts: Sequence[Verdict]
-    seconds: float
 
 
 def find(name: str) -> Page:
@@ -65,25 +66,20 @@ def reproduce(
     panels = page.panels(scale)
     seeds = seeds or (page.seeds if scale == "paper" or page.compute else 1)
     records = (page.compute or train)(panels, Work(page.name, scale, seeds, runs, jobs, report))
-    folder.mkdir(parents=True, exist_ok=True)
-    tables = ({page.name: table(records)} if records.runs else {}) | dict(records.tables)
-    for name, one in tables.items():
-        one.to_csv(folder / f"{name}.csv", index=False, float_format="%.8g")
     verdicts = [verdict for claim in page.claims for verdict in claim.verdicts(records)]
-    figures = page.draw(records, panels, folder)
-    outcome = Outcome(page, panels, records, figures, verdicts, seconds(records))
-    (folder / f"{page.name}.json").write_text(json.dumps(plain(outcome, scale), indent=2) + "\n")
+    outcome = Outcome(page, scale, seeds, panels, records, page.draw(records, panels, folder), verdicts)
+    write(outcome, folder)
     return outcome
 
 
-def seconds(records: Records) -> float:
-    """The time that the runs took, each counted once."""
-    once = {
-        digest: run
-        for (panel, label), digests in records.digests.items()
-        for digest, run in zip(digests, records.of(panel, label), strict=True)
-    }
-    return sum(float(run.history["seconds"].sum()) for run in once.values())
+def write(outcome: Outcome, folder: Path) -> None:
+    """The page's tables (CSV), and what else there is to know about it (JSON)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    name, records = outcome.page.name, outcome.records
+    tables = ({name: table(records)} if records.runs else {}) | dict(records.tables)
+    for stem, one in tables.items():
+        one.to_csv(folder / f"{stem}.csv", index=False, float_format="%.8g")
+    (folder / f"{name}.json").write_text(json.dumps(plain(outcome), indent=2) + "\n")
 
 
 def table(records: Records) -> pd.DataFrame:
@@ -98,8 +94,8 @@ def table(records: Records) -> pd.DataFrame:
     return whole[["panel", "line", "seed", *whole.columns.drop(["panel", "line", "seed"])]]
 
 
-def plain(outcome: Outcome, scale: Scale) -> dict[str, object]:
-    """A page as JSON: what `fedsps report` needs besides the table and the run folders."""
+def plain(outcome: Outcome) -> dict[str, object]:
+    """A page as JSON: what the document and `fedsps report` need besides figures, tables and run folders."""
     records = outcome.records
 
     def line(panel: Panel, label: str) -> dict[str, object]:
@@ -115,8 +111,11 @@ def plain(outcome: Outcome, scale: Scale) -> dict[str, object]:
         "page": outcome.page.name,
         "title": outcome.page.title,
         "note": outcome.page.note,
-        "scale": scale,
-        "seconds": outcome.seconds,
+        "scale": outcome.scale,
+        "seeds": outcome.seeds,
+        **asdict(records.cost),
+        "figures": [figure.name for figure in outcome.figures],
+        "shown": list(outcome.page.shown),
         "verdicts": [_plain_verdict(verdict) for verdict in outcome.verdicts],
         "panels": [
             {

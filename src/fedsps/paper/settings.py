@@ -10,7 +10,7 @@ ROUNDS = {"smoke": 10, "laptop": 150, "paper": 500}
 def common(scale: Scale, **changes: Any) -> dict[str, Any]:
     """500 rounds, 5 local steps, batch 20, 10 clients that all take part; evaluated every fifth round.
 
-    The laptop scale has 150 rounds; the smoke scale 10 on 4000 training samples, evaluated in each.
+    The laptop scale has 150 rounds; the smoke scale 10 on 2000 training samples, evaluated in each.
     """
     base = {
         "model": "logistic",
@@ -20,7 +20,7 @@ def common(scale: Scale, **changes: Any) -> dict[str, Any]:
         "local_steps": 5,
         "batch_size": 20,
         "evaluate_every": 1 if scale == "smoke" else 5,
-        "samples": 4000 if scale == "smoke" else 0,
+        "samples": 2000 if scale == "smoke" else 0,
     }
     return base | changes
 

@@ -6,7 +6,7 @@ from typing import Any
 from fedsps import tune as tuning
 from fedsps.catalogue import Named, named, parse
 from fedsps.many import run_all
-from fedsps.paper.page import Line, Panel, Records, Scale, Tuned, Work
+from fedsps.paper.page import Cost, Line, Panel, Records, Scale, Tuned, Work
 from fedsps.result import Result
 from fedsps.session import Row
 from fedsps.spec import Spec
@@ -14,7 +14,15 @@ from fedsps.spec import Spec
 
 def train(panels: Sequence[Panel], work: Work) -> Records:
     """Tune, then train every line of every panel on each seed; what is there already is read."""
-    chosen = {(panel.name, line.label): algorithm(panel, line, work) for panel in panels for line in panel.lines}
+    chosen: dict[tuple[str, str], Named] = {}
+    searches: list[tuning.Outcome] = []
+    for panel in panels:
+        for line in panel.lines:
+            if isinstance(line.algorithm, str):
+                chosen[panel.name, line.label] = parse(line.algorithm)[0]
+            else:
+                searches.append(searched(panel, line, line.algorithm, work))
+                chosen[panel.name, line.label] = getattr(searches[-1], line.algorithm.pick)
     plan = {
         (panel.name, line.label, seed): Spec.of(
             chosen[panel.name, line.label], seed=seed, **(dict(panel.settings) | dict(line.settings))
@@ -35,22 +43,25 @@ def train(panels: Sequence[Panel], work: Work) -> Records:
     )
     runs: dict[str, dict[str, list[Result]]] = {}
     digests: dict[tuple[str, str], list[str]] = {}
-    for (panel, label, _), spec in plan.items():
-        runs.setdefault(panel, {}).setdefault(label, []).append(results[spec.digest])
-        digests.setdefault((panel, label), []).append(spec.digest)
-    return Records(runs, digests)
+    for (name, label, _), spec in plan.items():
+        runs.setdefault(name, {}).setdefault(label, []).append(results[spec.digest])
+        digests.setdefault((name, label), []).append(spec.digest)
+    return Records(runs, digests, cost=cost(list(results.values()), searches))
 
 
-def algorithm(panel: Panel, line: Line, work: Work) -> Named:
-    """The line's algorithm; a tuned one is searched for on the panel's setting, with a seed that is not reported."""
-    if isinstance(line.algorithm, str):
-        return parse(line.algorithm)[0]
-    found = searched(panel, line, line.algorithm, work)
-    return found.best if line.algorithm.pick == "best" else found.worst
+def cost(results: Sequence[Result], searches: Sequence[tuning.Outcome]) -> Cost:
+    """What runs and searches took; lines may share a search."""
+    tables = [one.table for one in {one.search.name: one for one in searches}.values()]
+    return Cost(
+        runs=len(results),
+        seconds=sum(float(result.history["seconds"].sum()) for result in results),
+        trials=sum(len(table) for table in tables),
+        search_seconds=sum(float(table["seconds"].sum()) for table in tables),
+    )
 
 
 def searched(panel: Panel, line: Line, tuned: Tuned, work: Work) -> tuning.Outcome:
-    """What the line's search found."""
+    """What a search on the panel's setting found, with a seed that is not reported."""
     what = f"tuning {tuned.algorithm} for {panel.name}"
     return tuning.tune(
         search(panel, line, tuned, work.scale),
@@ -61,11 +72,10 @@ def searched(panel: Panel, line: Line, tuned: Tuned, work: Work) -> tuning.Outco
 
 
 def search(panel: Panel, line: Line, tuned: Tuned, scale: Scale) -> tuning.Search:
-    """The line's own grid, or the paper's, on the panel's setting; the smoke scale searches corners only."""
+    """The line's own grid, or the paper's, on the panel's setting; the smoke scale tries two client stepsizes."""
     start = named(tuned.algorithm)
-    space = tuned.grid or {key: values for key, values in tuning.PAPER_GRID.items() if key in start.parameters}
-    if scale == "smoke":
-        space = {key: (values[0], values[-2]) if len(values) > 2 else values for key, values in space.items()}
+    grid = {"client_stepsize": (0.01, 0.1)} if scale == "smoke" else tuning.PAPER_GRID
+    space = tuned.grid or {key: values for key, values in grid.items() if key in start.parameters}
     spec = Spec.of(start, **search_settings(panel, line, scale))
     return tuning.Search(spec, dict(space), halve_from=0 if scale == "smoke" else tuned.halve_from)
 
