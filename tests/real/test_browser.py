@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -146,6 +147,14 @@ def test_another_column(opened):
     assert axis(opened) == "log"
     Select(select(opened, "column")).select_by_visible_text("test accuracy")
     assert axis(opened) == "linear", "an accuracy is shown on a linear axis"
+
+
+def test_labels_of_a_log_axis_do_not_overlap(opened):
+    Select(select(opened, "column")).select_by_visible_text("training loss")  # from 0.1 to 2
+    boxes = [one.rect for one in figure(opened).find_elements(By.CSS_SELECTOR, ".ytick text")]
+    boxes.sort(key=lambda box: box["y"])
+    assert len(boxes) >= 3
+    assert all(upper["y"] + upper["height"] <= lower["y"] for upper, lower in pairwise(boxes))
 
 
 def test_single_seeds(opened):

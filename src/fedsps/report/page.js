@@ -55,6 +55,14 @@ function curves(line, points, logarithmic, single) {
   return traces;
 }
 
+// for Plotly to choose 1, 2, 5, 10 on a log axis, or whole decades: its own choice writes labels over one another
+function ticks(traces) {
+  const values = traces.flatMap((trace) => trace.y).filter((value) => value > 0).map(Math.log10);
+  values.sort((one, other) => one - other);
+  const decades = values.at(-1) - values[0];
+  return decades > 2 ? 6 : decades > 0.9 ? 3 : 5;
+}
+
 function draw(figure) {
   const lines = DATA[figure.id];
   const column = figure.querySelector(".column").value;
@@ -69,7 +77,8 @@ function draw(figure) {
     showlegend: false, hovermode: "x unified", hoverlabel: { namelength: -1 },
     font: { family: "system-ui, sans-serif", size: 12 }, margin: { l: 10, r: 10, t: 28, b: 36 },
     xaxis: { ...axis, title: { text: "round" } },
-    yaxis: { ...axis, type: logarithmic ? "log" : "linear", tickformat: "~g", hoverformat: ".4~g", nticks: 8 },
+    yaxis: { ...axis, type: logarithmic ? "log" : "linear", tickformat: "~g", hoverformat: ".4~g",
+      nticks: logarithmic ? ticks(traces) : 8 },
   }, {
     responsive: true, displaylogo: false, plotlyServerURL: "",
     modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
