@@ -26,7 +26,7 @@ TINY = Path(__file__).parent / "tiny_app"
 def fedsps(*words, expect=0):
     ended = subprocess.run(
         [sys.executable, "-m", "fedsps", "federation", *map(str, words)],
-        capture_output=True, text=True, timeout=150, check=False,
+        capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert ended.returncode == expect, ended.stdout + ended.stderr
     assert "Traceback" not in ended.stdout + ended.stderr

@@ -16,7 +16,7 @@ from fedsps.federation.state import NAME, State, load, only_one, prepare
 
 HOST = "127.0.0.1"
 PORT = 9300  # of the SuperLink, if it is free
-PATIENCE = 90.0  # seconds for something to come up
+PATIENCE = 180.0  # seconds for something to come up
 OURS = ("partition-id", "num-partitions", "state-dir")  # what we tell each node
 
 
