@@ -4,7 +4,7 @@ import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -123,16 +123,17 @@ def _curves(axis: Any, panel: Curves, deviation: str | None) -> None:
         axis.set_ylim(bottom=np.nanquantile(drawn, 0.04) - 0.01)
 
 
-def logarithmic(axis: Any) -> None:
+def logarithmic(axis: Any, which: Literal["x", "y"] = "y") -> None:
     """A log scale with plain numbers at 1, 2 and 5, or at the powers of ten where the range is wide."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    axis.set_yscale("log")
-    low, high = axis.get_ylim()
+    axis.set(**{f"{which}scale": "log"})
+    low, high = axis.get_xlim() if which == "x" else axis.get_ylim()
+    scale = axis.xaxis if which == "x" else axis.yaxis
     subs = (1.0, 2.0, 5.0) if high / max(low, 1e-300) < 1e4 else (1.0,)
-    axis.yaxis.set_major_locator(LogLocator(subs=subs, numticks=12))
-    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.yaxis.set_minor_formatter(NullFormatter())
+    scale.set_major_locator(LogLocator(subs=subs, numticks=12))
+    scale.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    scale.set_minor_formatter(NullFormatter())
 
 
 def styles(algorithms: Mapping[str, str]) -> list[tuple[Any, str]]:
@@ -227,7 +228,7 @@ def shares(
     paths: Sequence[Path],
 ) -> None:
     """By heading and label, the share of values up to each one, those that are not finite last; the reference is 1."""
-    columns = min(4, len(panels))
+    columns = min(3, len(panels))
     rows = -(-len(panels) // columns)
     figure, grid = _pyplot().subplots(
         rows, columns, figsize=(4.15 * columns, 3.2 * rows), layout="constrained", squeeze=False
@@ -242,9 +243,10 @@ def shares(
             heights = np.arange(1, len(found) + 1) / len(values)
             axis.step(found, heights, where="post", color=colour, linestyle=style, linewidth=1.5, label=label)
         axis.axvline(1.0, color=COLOURS["fedsps"], linestyle=":", linewidth=1.2, label=reference)
-        axis.set_xscale("log")
+        logarithmic(axis, "x")
         axis.set_ylim(0, 1.02)
         axis.set_xlabel(across)
+        axis.set_ylabel("share")
         axis.set_title(heading, fontsize=10)
         axis.grid(True, which="major", alpha=0.25)
         axis.spines[["top", "right"]].set_visible(False)

@@ -20,7 +20,7 @@ A verdict is *holds* where the criterion is met on every seed, *does not hold* w
 where the seeds disagree or a number is missing. The criteria were written before the numbers were seen. The paper does
 not say which training loss it plots: `train_loss` is the objective over all clients, `cohort_loss` the mini-batch
 losses that the active clients saw. Runs are those that a page shows, trials those of its searches, which pages may
-share; their times are sums, one thread a run."""
+share. Times are sums, one thread a run: of the rounds without evaluations, and of whole trials."""
 
 
 def document(folder: Path, place: Path) -> str:

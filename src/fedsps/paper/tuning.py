@@ -88,7 +88,9 @@ def pooled(grid: pd.DataFrame) -> pd.DataFrame:
     # only algorithms that were searched on every set, and a point's eps may be missing
     sets = own.groupby("algorithm")["setting"].transform("nunique")
     own = own[sets == own["setting"].nunique()]
-    means = own.groupby(["algorithm", *point], dropna=False)["relative"].agg(lambda some: np.exp(np.log(some).mean()))
+    means = own.groupby(["algorithm", *point], dropna=False, sort=False)["relative"].agg(
+        lambda some: np.exp(np.log(some).mean())
+    )
     return means.rename("score").reset_index().assign(setting=POOLED, dropped=False, diverged=False)
 
 
