@@ -39,7 +39,7 @@ def train(message, context):
         arrays = reply.content.array_records["message"]
         delta = arrays["delta"].numpy().copy()
         reply.content["message"] = ArrayRecord(
-            {name: value for name, value in (arrays | SPOIL[what](delta)).items() if value is not None}
+            {name: value for name, value in (dict(arrays) | SPOIL[what](delta)).items() if value is not None}
         )
     return reply
 
