@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -129,7 +128,7 @@ def test_a_killed_node_is_missed_and_comes_back(federation, tmp_path):
         for _ in range(20):  # as a service manager would: Flower refuses it until it has noticed that it was gone
             log = Path(node.log).with_suffix(".again.log")
             again = start(node.name, node.command, environment(federation.folder), federation.mark, node.address, log)
-            if not wait_until(lambda: not again.is_alive(), 10):
+            if not wait_until(lambda one=again: not one.is_alive(), 10):
                 fresh.append(again)
                 return
 
