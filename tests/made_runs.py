@@ -34,7 +34,7 @@ VERDICT = {
 def save_page(folder, name="convex", *, table=None, verdicts=(VERDICT,), lines=(), **changes):
     panel = {"name": "a", "heading": "(a) MNIST", "column": "cohort_loss", "lines": list(lines)}
     found = {
-        "page": name, "title": "Figure 3", "note": "A note.", "scale": "smoke", "seconds": 90.0,
+        "page": name, "title": "Figure 3", "note": "A note.", "scale": "smoke", "seconds": 90.0, "shown": [],
         "verdicts": list(verdicts), "panels": [panel],
     } | changes  # fmt: skip
     folder.mkdir(exist_ok=True)

@@ -204,7 +204,7 @@ def test_a_run_named_twice_is_there_once(tmp_path):
 
 def test_a_page_is_drawn_from_its_table(tmp_path):
     table = pd.concat([rows("FedSPS", train_loss=0.25), rows("FedAvg tuned")])
-    lines = [line(), line("FedAvg tuned", "fedavg")]
+    lines = [line(runs=["digest"]), line("FedAvg tuned", "fedavg")]
     found = report(save_page(tmp_path / "out", table=table, lines=lines))
     assert found.headings == ["fedsps report", "Verdicts", "Figure 3", "(a) MNIST", "Settings and provenance"]
     assert "A note." in found.text
@@ -238,6 +238,26 @@ def test_a_page_without_panels_or_without_curves(tmp_path):
     assert found.data == {}
     assert "FedSPS matches FedAvg" in found.text
     assert "no numbers to draw" in report(save_page(tmp_path / "three", lines=[line()])).text
+
+
+def test_the_tables_of_a_page(tmp_path):
+    out = save_page(tmp_path / "out", panels=[], shown=["prices"], verdicts=[])
+    pd.DataFrame({"data <set>": ["a9a", "w8a"], "runs": [123456, 3], "loss": [0.123456, np.nan]}).to_csv(
+        out / "prices.csv", index=False
+    )
+    found = report(out)
+    assert found.rows == [[], ["a9a", "123456", "0.1235"], ["w8a", "3", "-"]]
+    assert "data <set>" in found.text
+    assert "Settings and provenance" not in found.headings, "there are no runs"
+    (out / "prices.csv").unlink()
+    with pytest.raises(DataError, match="prices.csv cannot be read"):
+        collect([out])
+
+
+def test_pages_come_in_the_order_of_the_paper(tmp_path):
+    for name in ("tuning", "convex", "example1"):
+        save_page(tmp_path / "out", name)
+    assert [one.found["page"] for one in collect([tmp_path / "out"]).pages] == ["example1", "convex", "tuning"]
 
 
 def test_a_page_is_drawn_from_its_runs_if_it_has_no_table(tmp_path):
@@ -330,6 +350,8 @@ def test_errors_name_the_place_and_the_remedy(fed, tmp_path):
     (tmp_path / "file").write_text("")
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "convex.json").write_text("[]")
+    (tmp_path / "older").mkdir()
+    (tmp_path / "older" / "convex.json").write_text('{"verdicts": []}')
     save_page(tmp_path / "torn", table=rows(), lines=[line()])
     (tmp_path / "torn" / "convex.csv").write_text("")
     save(tmp_path / "runs")
@@ -338,6 +360,7 @@ def test_errors_name_the_place_and_the_remedy(fed, tmp_path):
         (["file"], "file is a file, not a folder: give run folders"),
         (["empty"], "empty holds no finished run and no reproduced page: give run folders (they have a summary.json)"),
         (["old"], "convex.json does not hold a JSON object: run fedsps reproduce again"),
+        (["older"], "convex.json was written by another version: run fedsps reproduce convex again"),
         (["torn"], "convex.csv cannot be read"),
         (["runs", "-o", "empty"], "empty is a folder: name a file for the report"),
     ]:

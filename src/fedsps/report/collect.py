@@ -8,9 +8,10 @@ from typing import Any
 import pandas as pd
 
 from fedsps.errors import DataError
+from fedsps.paper.reproduce import PAGES
 from fedsps.result import SUMMARY, Result, read_json
 
-KEYS = {"page", "title", "note", "scale", "seconds", "verdicts", "panels"}  # of PAGE.json
+KEYS = {"page", "title", "note", "scale", "seconds", "shown", "verdicts", "panels"}  # of PAGE.json
 
 
 @dataclass(frozen=True)
@@ -23,10 +24,11 @@ class Run:
 
 @dataclass(frozen=True)
 class Reproduced:
-    """A page of the reproduction: PAGE.json, and the rows of PAGE.csv if it is there."""
+    """A page of the reproduction: PAGE.json, the rows of PAGE.csv if it is there, and the tables that it shows."""
 
     found: dict[str, Any]
     table: pd.DataFrame | None
+    shown: dict[str, pd.DataFrame]
 
     @property
     def digests(self) -> set[str]:
@@ -78,23 +80,28 @@ def _run_folders(place: Path) -> list[Path]:
 
 
 def _pages(place: Path) -> list[Reproduced]:
-    """The reproduced pages in a folder; other JSON files are none."""
+    """The reproduced pages in a folder, in the paper's order; other JSON files are none."""
     if (place / SUMMARY).is_file():
         return []
     pages = []
-    for path in sorted(place.glob("*.json")):
+    order = list(PAGES)
+    for path in sorted(place.glob("*.json"), key=lambda path: order.index(path.stem) if path.stem in order else -1):
         try:
             found = read_json(path)
         except DataError as error:
             raise DataError(f"{error}: run fedsps reproduce again, or take the file out of the folder") from error
-        if found.keys() >= KEYS:
-            table = path.with_suffix(".csv")
-            pages.append(Reproduced(found, _table(table) if table.is_file() else None))
+        if "verdicts" not in found:
+            continue
+        if not found.keys() >= KEYS:
+            raise DataError(f"{path} was written by another version: run fedsps reproduce {path.stem} again")
+        table = path.with_suffix(".csv")
+        shown = {name: _table(place / f"{name}.csv") for name in found["shown"]}
+        pages.append(Reproduced(found, _table(table) if table.is_file() else None, shown))
     return pages
 
 
 def _table(path: Path) -> pd.DataFrame:
     try:
         return pd.read_csv(path, dtype={"panel": str, "line": str})
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read ({error})") from error

@@ -13,7 +13,7 @@ from typing import Any
 from fedsps.errors import ConfigurationError
 from fedsps.report.collect import Material, Reproduced
 from fedsps.report.figures import POINTS, Figure, of_page, of_runs
-from fedsps.report.tables import runs_section, verdicts_section
+from fedsps.report.tables import frame, runs_section, verdicts_section
 from fedsps.version import __version__
 
 COLUMNS = {
@@ -39,7 +39,7 @@ def page(material: Material) -> str:
         verdicts_section(material.pages),
         *(_section(one, of_page(one, material.runs), data) for one in material.pages),
         _figures("Runs", of_runs(rest), data) if rest else "",
-        runs_section(material.runs),
+        runs_section(material),
     ]
     fields = {
         "title": "fedsps report",
@@ -80,9 +80,11 @@ def _summary(material: Material) -> str:
 
 def _section(one: Reproduced, figures: Sequence[Figure], data: dict[str, Any]) -> str:
     found = one.found
-    facts = f"{found['page']}, {found['scale']} scale, {found['seconds'] / 60:.1f} minutes of training"
+    spent = f", {found['seconds'] / 60:.1f} minutes of training" if found["seconds"] else ""
+    facts = f"{found['page']}, {found['scale']} scale{spent}"
     words = f"<p>{escape(found['note'])}</p><p class=dim>{escape(facts)}</p>"
-    return _figures(found["title"], figures, data, words)
+    tables = "".join(frame(name, table) for name, table in one.shown.items())
+    return _figures(found["title"], figures, data, words) + tables
 
 
 def _figures(heading: str, figures: Sequence[Figure], data: dict[str, Any], words: str = "") -> str:

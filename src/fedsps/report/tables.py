@@ -6,9 +6,11 @@ from html import escape
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from fedsps.report.collect import Reproduced, Run
+from fedsps.report.collect import Material, Reproduced, Run
 from fedsps.report.figures import label, title
+from fedsps.result import number
 from fedsps.terminal import shown
 
 VERDICT_HEADINGS = ("claim", "place", "statement", "criterion", "loss", "verdict", "numbers")
@@ -49,14 +51,30 @@ def verdicts_section(pages: Sequence[Reproduced]) -> str:
     )
 
 
-def runs_section(runs: Sequence[Run]) -> str:
+def frame(name: str, table: pd.DataFrame) -> str:
+    """A table of a page, as it is."""
+    rows = []
+    for record in table.itertuples(index=False):
+        cells = [
+            _cell(shown(value), "number", _sortable(number(value)))
+            if isinstance(value, float)
+            else _cell(value, "number" if isinstance(value, int) else "")
+            for value in record
+        ]
+        rows.append(f"<tr>{''.join(cells)}</tr>")
+    return _table(name, [str(column) for column in table.columns], rows)
+
+
+def runs_section(material: Material) -> str:
     """Every run with its settings and provenance."""
-    if not runs:
+    if not material.runs and not any(page.digests for page in material.pages):
+        return ""  # computed, without a run
+    if not material.runs:
         return (
             "<section><h2>Settings and provenance</h2><p>Give the folder of the runs too, as in <code>fedsps report "
             "reproduction runs</code>, and their settings and provenance are listed here.</p></section>"
         )
-    rows = [_run(run) for run in sorted(runs, key=_order)]
+    rows = [_run(run) for run in sorted(material.runs, key=_order)]
     return f"<section><h2>Settings and provenance</h2>{_table('runs', RUN_HEADINGS, rows)}</section>"
 
 
@@ -99,7 +117,8 @@ def _sortable(value: float | None) -> str:
 
 def _table(name: str, headings: Sequence[str], rows: Sequence[str]) -> str:
     """A table that sorts: a button in each heading, and each record in a row group of its own."""
-    head = "".join(f"<th scope=col><button type=button>{heading}</button></th>" for heading in headings)
+    head = "".join(f"<th scope=col><button type=button>{escape(heading)}</button></th>" for heading in headings)
+    name = escape(name)
     return (
         f'<div class=scroll tabindex=0 role=region aria-label="{name}"><table id="{name}"><thead><tr>{head}</tr>'
         f"</thead>{''.join(f'<tbody>{row}</tbody>' for row in rows)}</table></div>"
