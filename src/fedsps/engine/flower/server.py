@@ -76,7 +76,7 @@ def federate(
     goal = objective(module.to(DTYPES[settings.dtype]), loss)
     spec = settings.spec(goal)
     name = digest(spec)
-    folder = Path(settings.runs or platformdirs.user_data_path("fedsps") / "runs") / name
+    folder = Path(settings.runs or platformdirs.user_data_path("fedsps") / "runs").expanduser().resolve() / name
     saver = Checkpoint(folder, name, str(goal.x.device))
     if (folder / SUMMARY).exists():  # finished: this is a new run
         (folder / SUMMARY).unlink()
