@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 import torch
 from conftest import make_clients
-from flwr.app import Array, ArrayRecord, Message, RecordDict
+from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from registry import ALGORITHMS
 from torch import nn
 
@@ -357,3 +357,62 @@ def test_a_run_can_be_loaded_and_compared(tmp_path):
 def test_every_name_of_the_catalogue_is_understood():
     for name in CATALOGUE:
         assert Settings(algorithm=name).built.exchanges(0)
+
+
+class OwnNames(nn.Module):
+    """A model whose buffers have the names of what travels beside them."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+        for name in ("x", "delta", "losses"):
+            self.register_buffer(name, torch.ones(1))
+
+    def forward(self, inputs):
+        return self.layer(inputs) * self.x * self.delta
+
+
+def own_names(context=None):
+    with fedsps.streams.torch_seed(3, "test model"):
+        return OwnNames().double()
+
+
+def test_buffers_may_have_any_name(tmp_path):
+    found = in_process.run(in_process.grid(tmp_path, model=own_names), tmp_path, model=own_names)
+    local = fedsps.train(own_names(), make_clients(), rounds=4, batch_size=5)
+    assert torch.allclose(in_process.weights(found), in_process.weights(local), rtol=1e-9)
+    attack = spoiled(lambda content: array(content, "delta", put(np.nan)))
+    found = in_process.run(
+        in_process.grid(tmp_path / "nan", model=own_names, spoil=attack), tmp_path / "nan", model=own_names
+    )
+    assert found.history["events"].tolist() == ["client 3: delta holds NaN or infinity"] * 4
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        {"train_loss": [1.0, 2.0]},
+        {"train_loss": np.nan},
+        {"train_loss": 1.0, "test_loss": np.inf, "test_accuracy": 1.0, "test_samples": 5},
+        {"train_loss": 1.0, "test_samples": 5},
+        {"train_loss": 1.0, "test_loss": 1.0, "test_accuracy": 1.0, "test_samples": -5},
+        {},
+    ],
+)
+def test_bad_scores_are_left_out(scores, tmp_path):
+    """A client cannot stop the server, nor make its scores NaN, by what it says of itself."""
+    own_test = make_clients(sizes=(7,), seed=5)[0]
+
+    def spoil(partition, kind, reply):
+        if partition == 3 and kind == "evaluate":
+            reply.content["scores"] = MetricRecord(scores)
+        return reply
+
+    found = in_process.run(in_process.grid(tmp_path, spoil=spoil, test=own_test), tmp_path, rounds=2)
+    drop = in_process.grid(tmp_path / "drop", test=own_test)
+    drop.spoil = lambda partition, kind, reply: None if (partition, kind) == (3, "evaluate") else reply
+    without_it = in_process.run(drop, tmp_path / "drop", rounds=1, deadline=0.3)
+    columns = ["train_loss", "client_test_loss", "client_test_accuracy"]
+    first = in_process.as_numbers(found.history, columns)[0]
+    assert np.isfinite(first).all()
+    np.testing.assert_allclose(first, in_process.as_numbers(without_it.history, columns)[0])

@@ -23,6 +23,7 @@ from fedsps.network import Loss
 from fedsps.objects import import_object
 from fedsps.result import SPEC, SUMMARY, Result, read_json
 from fedsps.session import Callback, Engine
+from fedsps.shapes import DTYPES
 from fedsps.spec import Spec, file_digest
 from fedsps.training import train
 
@@ -32,7 +33,6 @@ LOSSES: dict[str, Loss] = {
     "binary": F.binary_cross_entropy_with_logits,
     "squared": F.mse_loss,
 }
-DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
 @dataclass(frozen=True)

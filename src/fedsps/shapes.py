@@ -3,6 +3,9 @@
 import torch
 from torch import Tensor
 
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+"""What users may ask for by name."""
+
 Tensors = dict[str, Tensor]
 """Named tensors: a message, a broadcast, or a state. What an algorithm keeps or sends is always one of these."""
 

@@ -1,6 +1,6 @@
 """What one client does in an exchange, and what the server makes of the answers; loop and Flower share it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,11 +12,9 @@ from fedsps.engine.round import Collected
 from fedsps.engine.setting import Setting, State
 from fedsps.engine.work import batches
 from fedsps.parts import Exchange, Trace, bytes_of
+from fedsps.robust import Mean
 from fedsps.shapes import Tensors, mean
 from fedsps.streams import Rows
-
-Mean = Callable[[Tensor, Tensor], Tensor]
-"""`[clients, ...]` values and `[clients]` weights to one value."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from flwr.app import RecordDict
 from torch import Tensor
@@ -55,12 +56,24 @@ def accept(content: RecordDict, message: Tensors, trace: Trace | None, state: St
     buffers = state.buffers if trace is not None else {}
     _same("buffer", found["buffers"], buffers)
     _same("trace", found["trace"], {} if trace is None else {name: getattr(trace, name) for name in TRACE})
-    for name, value in (found["message"] | found["buffers"] | found["trace"]).items():
-        finite = ~value.isnan() if name == "gap" else value.isfinite()
-        if not finite.all():
-            raise DataError(f"{name} holds NaN or infinity")
+    for record, values in found.items():
+        for name, value in values.items():
+            finite = ~value.isnan() if (record, name) == ("trace", "gap") else value.isfinite()
+            if not finite.all():
+                raise DataError(f"{name} holds NaN or infinity")
     kept = None if trace is None else Trace(*(found["trace"][name] for name in TRACE))
     return Answer(found["message"], {}, found["buffers"], kept, max(0, gradients))
+
+
+def sound_scores(content: RecordDict) -> dict[str, float] | None:
+    """What a client says of the model, on its data and on its own test data if it has any; None if it is unsound."""
+    told = dict(content.metric_records["scores"]) if "scores" in content.metric_records else {}
+    found = {name: float(value) for name, value in told.items() if isinstance(value, int | float)}
+    tested = {"test_loss", "test_samples"}
+    whole = len(found) == len(told) and "train_loss" in found and (tested <= found.keys() or not tested & found.keys())
+    if not whole or not np.isfinite(list(found.values())).all() or found.get("test_samples", 1) < 1:
+        return None
+    return found
 
 
 def _same(kind: str, found: Tensors, expected: Tensors) -> None:

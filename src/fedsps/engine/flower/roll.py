@@ -57,7 +57,7 @@ class Roll:
         facts = wire.told(content, "facts")
         try:
             partition, partitions, size = (int(facts[key]) for key in ("partition", "partitions", "samples"))
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             return (
                 f"node {node} cannot take part: {wire.told(content, 'error').get('text', 'it does not say who it is')}"
             )

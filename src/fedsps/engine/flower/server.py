@@ -19,9 +19,9 @@ from fedsps.checkpoint import Checkpoint
 from fedsps.data.federated import Federation, Samples, held_out
 from fedsps.engine.answer import Answer, gather
 from fedsps.engine.flower import wire
-from fedsps.engine.flower.check import accept, rehearse
+from fedsps.engine.flower.check import accept, rehearse, sound_scores
 from fedsps.engine.flower.roll import Roll
-from fedsps.engine.flower.settings import DTYPES, Settings, digest
+from fedsps.engine.flower.settings import Settings, digest
 from fedsps.engine.flower.store import NEVER
 from fedsps.engine.round import Collected
 from fedsps.engine.setting import Setting, State, start
@@ -32,6 +32,7 @@ from fedsps.parts import Exchange
 from fedsps.privacy import epsilon, explain, one_vector_only
 from fedsps.result import SUMMARY, Result
 from fedsps.session import Row, Session, on_test
+from fedsps.shapes import DTYPES
 from fedsps.streams import Rows
 
 
@@ -134,21 +135,11 @@ def _setting(settings: Settings, federation: Federation, goal: Any) -> Setting:
         )
     if settings.privacy is not None:
         one_vector_only("differential privacy (clip-norm)", settings.algorithm, algorithm, goal)
-    cohort = settings.cohort or federation.clients
-    for name, value in (("cohort", cohort), ("minimum-cohort", settings.minimum_cohort)):
+    setting = settings.setting(goal, federation)
+    for name, value in (("cohort", setting.cohort), ("minimum-cohort", settings.minimum_cohort)):
         if value > federation.clients:
             raise ConfigurationError(f"{name} is {value}, but there are only {federation.clients} clients")
-    return Setting(
-        objective=goal,
-        federation=federation,
-        algorithm=algorithm,
-        local_steps=settings.local_steps,
-        batch_size=settings.batch_size or None,
-        cohort=cohort,
-        seed=settings.seed,
-        weights=settings.weights,  # type: ignore[arg-type]
-        augment=settings.augment,  # type: ignore[arg-type]
-    )
+    return setting
 
 
 def _ledger(sizes: Rows) -> dict[str, Tensor]:
@@ -209,9 +200,9 @@ class Server:
         if self.private:
             trace = None  # nor are buffers sent
         received = wire.arrays(exchange.broadcast(state.server))
-        model = wire.arrays({"x": state.x} | state.buffers)
+        model = wire.model(state.x, state.buffers)
         requests = {
-            client: RecordDict({"ask": self._ask(state, exchange, client), "model": model, "received": received})
+            client: RecordDict({"ask": self._ask(state, exchange, client), "received": received} | model)
             for client in audience.tolist()
         }
         answers: dict[int, Answer] = {}
@@ -243,23 +234,21 @@ class Server:
         if privacy is not None:  # what clients say of their data is not covered by it
             most = int(state.clients["counted"].max())
             return {"epsilon": epsilon(most, clients, clients, privacy.noise_multiplier, privacy.delta)}
-        model = wire.arrays({"x": state.result} | state.buffers)
-        requests = {client: RecordDict({"model": model}) for client in range(setting.federation.clients)}
-        found: dict[int, dict[str, float]] = {}
-        for client, content in self.roll.ask(requests, "evaluate").items():
-            if isinstance(content, RecordDict) and "scores" in content.metric_records:
-                scores = {name: float(value) for name, value in content.metric_records["scores"].items()}  # type: ignore[arg-type]
-                if np.isfinite(scores.get("train_loss", np.nan)):
-                    found[client] = scores
+        model = wire.model(state.result, state.buffers)
+        answers = self.roll.ask({client: RecordDict(dict(model)) for client in range(clients)}, "evaluate")
+        sound = {
+            client: sound_scores(content) for client, content in answers.items() if isinstance(content, RecordDict)
+        }
+        found = {client: scores for client, scores in sound.items() if scores is not None}
         if not found:
             return {}
         shares = setting.shares(np.array(list(found))).numpy()
         scores = {"train_loss": float(shares @ [one["train_loss"] for one in found.values()])}
-        held = [one for one in found.values() if one.get("test_samples", 0) > 0]
-        if held:
-            counts = np.array([one["test_samples"] for one in held])
-            for name in ("test_loss", "test_accuracy"):
-                scores[f"client_{name}"] = float(counts @ [one.get(name, np.nan) for one in held] / counts.sum())
+        for name in ("test_loss", "test_accuracy"):
+            held = [one for one in found.values() if name in one]
+            if held:
+                counts = np.array([one["test_samples"] for one in held])
+                scores[f"client_{name}"] = float(counts @ [one[name] for one in held] / counts.sum())
         return scores
 
 

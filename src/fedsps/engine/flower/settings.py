@@ -7,17 +7,15 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, Self, get_args
 
-import torch
-
 from fedsps.algorithm import Algorithm
 from fedsps.catalogue import Named, parse
 from fedsps.checks import choice, count, positive
-from fedsps.engine.setting import Augment, Weights
+from fedsps.data.federated import Federation
+from fedsps.engine.setting import Augment, Setting, Weights
 from fedsps.errors import ConfigurationError, unknown
 from fedsps.objective import Objective
 from fedsps.privacy import Privacy
-
-DTYPES = {"float32": torch.float32, "float64": torch.float64}
+from fedsps.shapes import DTYPES
 
 
 def _plumbing(default: Any) -> Any:
@@ -112,6 +110,20 @@ class Settings:
     def built(self) -> Algorithm:
         """The algorithm itself."""
         return self.named.build()
+
+    def setting(self, goal: Objective, federation: Federation) -> Setting:
+        """The run over what is known here of the clients' data: a client knows its own, the server the sizes alone."""
+        return Setting(
+            objective=goal,
+            federation=federation,
+            algorithm=self.built,
+            local_steps=self.local_steps,
+            batch_size=self.batch_size or None,
+            cohort=self.cohort or federation.clients,
+            seed=self.seed,
+            weights=self.weights,  # type: ignore[arg-type]
+            augment=self.augment,  # type: ignore[arg-type]
+        )
 
     def spec(self, goal: Objective) -> dict[str, Any]:
         """What was asked, for the record; `digest` is of this."""

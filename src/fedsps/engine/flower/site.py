@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from fedsps.data.federated import Federation, Samples, held_out, samples
 from fedsps.engine.answer import Answer, answer
 from fedsps.engine.flower import wire
-from fedsps.engine.flower.settings import DTYPES, Settings
+from fedsps.engine.flower.settings import Settings
 from fedsps.engine.flower.store import NEVER, Store
 from fedsps.engine.setting import Setting
 from fedsps.errors import ConfigurationError
@@ -26,7 +26,7 @@ from fedsps.logistic import objective
 from fedsps.network import Loss
 from fedsps.objective import Objective
 from fedsps.session import prepare
-from fedsps.shapes import Tensors
+from fedsps.shapes import DTYPES, Tensors
 
 log = logging.getLogger("fedsps")
 Act = Callable[["Site", RecordDict], RecordDict]
@@ -107,18 +107,7 @@ class Site:
     @property
     def setting(self) -> Setting:
         """The run, seen from here."""
-        asked = self.settings
-        return Setting(
-            objective=self.goal,
-            federation=self.train,
-            algorithm=asked.built,
-            local_steps=asked.local_steps,
-            batch_size=asked.batch_size or None,
-            cohort=asked.cohort or self.partitions,
-            seed=asked.seed,
-            weights=asked.weights,  # type: ignore[arg-type]
-            augment=asked.augment,  # type: ignore[arg-type]
-        )
+        return self.settings.setting(self.goal, self.train)
 
     def introduce(self, content: RecordDict) -> RecordDict:
         """Which partition lives here, and how much it has; the model is tried on one batch."""
@@ -133,9 +122,8 @@ class Site:
 
     def work(self, content: RecordDict) -> RecordDict:
         """The client's share of an exchange."""
-        model = wire.tensors(content, "model", self.goal.x)
-        received = wire.tensors(content, "received", self.goal.x)
-        done, lost = self.share(wire.told(content, "ask"), model.pop("x"), model, received)
+        model, buffers, received = (wire.tensors(content, name, self.goal.x) for name in (*wire.MODEL, "received"))
+        done, lost = self.share(wire.told(content, "ask"), model["x"], buffers, received)
         if self.settings.privacy is not None:
             clipped = {"delta": self.settings.privacy.clip(done.message["delta"])}
             facts = wire.facts(gradients=done.gradients, lost=lost)
@@ -168,15 +156,14 @@ class Site:
         """The model's loss on this client's data, and loss and accuracy on its own test data."""
         if self.private:
             raise ConfigurationError("the run is private, and that does not cover evaluation by clients")
-        model = wire.tensors(content, "model", self.goal.x)
-        x = model.pop("x")
+        model, buffers = (wire.tensors(content, name, self.goal.x) for name in wire.MODEL)
         found: dict[str, int | float | list[int] | list[float]] = {
-            "train_loss": score(self.goal, x, model, self.train_alone).loss.item()
+            "train_loss": score(self.goal, model["x"], buffers, self.train_alone).loss.item()
         }
         if self.test is not None:
-            test = score(self.goal, x, model, self.test)
-            found |= {"test_loss": test.loss.item(), "test_accuracy": test.accuracy.item()}
-            found["test_samples"] = len(self.test.targets)
+            loss, accuracy = score(self.goal, model["x"], buffers, self.test)
+            found |= {"test_loss": loss.item(), "test_samples": len(self.test.targets)}
+            found |= {} if accuracy.isnan() else {"test_accuracy": accuracy.item()}
         return RecordDict({"scores": MetricRecord(found)})
 
     @property

@@ -10,6 +10,13 @@ from torch import Tensor
 
 from fedsps.shapes import Tensors
 
+MODEL = ("model", "buffers")  # the records that a model travels in
+
+
+def model(x: Tensor, buffers: Tensors) -> dict[str, ArrayRecord]:
+    """A model as records: buffers may have any name, so they are kept apart."""
+    return dict(zip(MODEL, (arrays({"x": x}), arrays(buffers)), strict=True))
+
 
 def arrays(tensors: Tensors) -> ArrayRecord:
     """Named tensors as a record."""
