@@ -140,6 +140,18 @@ def test_sensitivity_claims_by_hand():
     assert sensitivity.best_scales(flat, "fedsps", 10) == pytest.approx([0.5])
 
 
+def test_standardised_inputs_have_verdicts_of_their_own():
+    """The same criteria, each on its own panel: what holds for pixels in [0, 1] may fail beside it."""
+    good, bad = (dict(cap_page(caps).runs)["cap"] for caps in ([9, 0.3, 0.4, 0.5], [9, 0.1, 0.4, 0.9]))
+    scales = by_scale("fedsps", lambda tau: 0.01).runs["fedsps 5"]
+    alike = records({"": {label: [1.0] for label in scales}}).runs[""]
+    found = Records({"cap": good, "fedsps 5": alike, "cap standard": bad, "scale standard": scales})
+    checks = {claim.id: claim.check for claim in sensitivity.PAGE.claims}
+    for name, plain, standard in (("S3", True, False), ("S5", False, True), ("S6", True, False)):
+        assert checks[name](found, "train_loss").true.all() == plain
+        assert checks[f"{name} standard"](found, "train_loss").true.all() == standard
+
+
 def cifar_records(*seeds):
     """From the final losses of FedSPS, FedDecSPS, FedAvg and FedAMS on each seed, alike on both partitions."""
     labels = ("FedSPS", "FedDecSPS", "FedAvg tuned", "FedAMS tuned")

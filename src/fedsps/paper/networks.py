@@ -22,7 +22,7 @@ FEDAVG, FEDAMS = (
 def lenet_panels(scale: Scale) -> list[Panel]:
     """MNIST, LeNet, 10 of 100 clients, smoothing of the cap as the paper writes it."""
     lines = [FEDSPS, Line("FedSPS-Global", "fedsps-global:smoothing=paper"), FEDAVG, FEDAMS]
-    every = {"rounds": 2, "evaluate_every": 2} if scale == "smoke" else {"evaluate_every": 10}
+    every = {"rounds": 2, "evaluate_every": 2} if scale == "smoke" else {"evaluate_every": 25}
     return [
         Panel(
             kind, f"MNIST, {words}", with_sampling(scale, data="mnist", model="lenet", partition=kind, **every), lines
