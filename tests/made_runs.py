@@ -13,7 +13,26 @@ from fedsps.spec import Spec
 EVIL = "</script><img src=x onerror=alert(1)> & \"q\" 'r' {{data}}"
 
 
-def history(rounds=20, **columns):
+ROUNDS = 20
+
+
+def run(final=0.5, *, algorithm="fedsps", seed=0, diverged=False, **columns):
+    """A made-up run whose columns are constant, or as given."""
+    rounds = np.arange(1, ROUNDS + 1)
+    numbers = {
+        "train_loss": final, "cohort_loss": final, "test_loss": final, "test_accuracy": 1 - final, "stepsize_mean": 0.5,
+        "stepsize_std_clients": 0.05, "stepsize_one_mean": 0.5, "stepsize_one_std": 0.05, "seconds": 0.1, "exchanges": 1,
+        "gradient_evaluations": 50, "bytes_up": 8, "bytes_down": 8,
+    } | columns  # fmt: skip
+    return Result(
+        None,
+        pd.DataFrame({"round": rounds} | numbers),
+        {"algorithm": algorithm, "seed": seed},
+        ROUNDS if diverged else None,
+    )
+
+
+def history(rounds=ROUNDS, **columns):
     numbers = {name: 0.5 for name in COLUMNS if name != "round"} | columns
     return pd.DataFrame({"round": np.arange(1, rounds + 1)} | numbers)
 

@@ -1,4 +1,4 @@
-"""Pages: their plans are valid, their verdicts are pure functions of records, and each claim can come out all three ways."""
+"""Pages: their plans are valid, their figures and verdicts are pure functions of records; kinds of checks."""
 
 import copy
 import itertools
@@ -9,36 +9,19 @@ from typing import get_args
 import numpy as np
 import pandas as pd
 import pytest
+from made_runs import ROUNDS, run
 
 from fedsps import plot
 from fedsps.catalogue import parse
 from fedsps.errors import ConfigurationError, DataError
-from fedsps.paper import claims, networks, sensitivity, tuning
+from fedsps.paper import claims, networks, tuning
 from fedsps.paper.document import document
 from fedsps.paper.page import Claim, Cost, Evidence, Line, Page, Panel, Records, Scale, Tuned, Verdict, Work, decide
 from fedsps.paper.reproduce import PAGES, Outcome, find, reproduce, table, write
 from fedsps.paper.train import search
-from fedsps.result import Result
 from fedsps.spec import Spec
 
-ROUNDS = 20
 CLAIMS = [(name, claim) for name in PAGES for claim in find(name).claims]
-
-
-def run(final=0.5, *, algorithm="fedsps", seed=0, diverged=False, **columns):
-    """A made-up run whose columns are constant, or as given."""
-    rounds = np.arange(1, ROUNDS + 1)
-    numbers = {
-        "train_loss": final, "cohort_loss": final, "test_loss": final, "test_accuracy": 1 - final, "stepsize_mean": 0.5,
-        "stepsize_std_clients": 0.05, "stepsize_one_mean": 0.5, "stepsize_one_std": 0.05, "seconds": 0.1, "exchanges": 1,
-        "gradient_evaluations": 50, "bytes_up": 8, "bytes_down": 8,
-    } | columns  # fmt: skip
-    return Result(
-        None,
-        pd.DataFrame({"round": rounds} | numbers),
-        {"algorithm": algorithm, "seed": seed},
-        ROUNDS if diverged else None,
-    )
 
 
 def records(finals: Mapping[str, Mapping[str, list[float]]]) -> Records:
@@ -103,71 +86,6 @@ def test_spread_and_trend():
     assert small(found, "").true.all()
     wide = Records({"p": {"A": [run(stepsize_std_clients=0.4)]}})
     assert not small(wide, "").true.any()
-
-
-def cap_page(caps, fedavg=(3.0, 1.0)):
-    lines = {f"FedSPS cap {cap}": [value] for cap, value in zip((0.1, 1, 5, 10), caps, strict=True)}
-    return records({"cap": lines | {"FedAvg 0.01": [fedavg[0]], "FedAvg 0.1": [fedavg[1]]}})
-
-
-def by_scale(method, best):
-    """Losses with their minimum at the given scale for each number of local steps."""
-    scales = sensitivity.SCALES
-    return records(
-        {
-            f"{method} {tau}": {
-                f"{sensitivity.NAMES[method]} scale {c}": [1 + abs(np.log(c / best(tau)))] for c in scales
-            }
-            for tau in sensitivity.LOCAL_STEPS
-        }
-    )
-
-
-def test_sensitivity_claims_by_hand():
-    column = "train_loss"
-    assert sensitivity.fedavg_is_sensitive(cap_page([1, 1, 1, 1]), column).true.all()
-    assert not sensitivity.fedavg_is_sensitive(cap_page([1, 1, 1, 1], (1.1, 1.0)), column).true.any()
-    assert sensitivity.neighbourhood_grows(cap_page([1, 0.3, 0.4, 0.5]), column).true.all()
-    assert not sensitivity.neighbourhood_grows(cap_page([1, 0.5, 0.4, 0.3]), column).true.any()
-    assert not sensitivity.neighbourhood_grows(cap_page([1, 0.3, 0.4, 2.0]), column).true.any(), "it must converge"
-    assert sensitivity.less_sensitive_than_fedavg(cap_page([9, 0.3, 0.4, 0.5]), column).true.all()
-    assert not sensitivity.less_sensitive_than_fedavg(cap_page([9, 0.1, 0.4, 0.5]), column).true.any()
-    flat, square = by_scale("fedsps", lambda tau: 0.5), by_scale("fedsps", lambda tau: 0.01 * tau**2)
-    assert sensitivity.no_square_law(flat, column).true.all()
-    assert not sensitivity.no_square_law(square, column).true.any()
-    assert sensitivity.small_scale_is_better(by_scale("fedsps", lambda tau: 0.01), column).true.all()
-    assert not sensitivity.small_scale_is_better(by_scale("fedsps", lambda tau: 40), column).true.any()
-    assert sensitivity.best_scales(flat, "fedsps", 10) == pytest.approx([0.5])
-
-
-def test_standardised_inputs_have_verdicts_of_their_own():
-    """The same criteria, each on its own panel: what holds for pixels in [0, 1] may fail beside it."""
-    good, bad = (dict(cap_page(caps).runs)["cap"] for caps in ([9, 0.3, 0.4, 0.5], [9, 0.1, 0.4, 0.9]))
-    scales = by_scale("fedsps", lambda tau: 0.01).runs["fedsps 5"]
-    alike = records({"": {label: [1.0] for label in scales}}).runs[""]
-    found = Records({"cap": good, "fedsps 5": alike, "cap standard": bad, "scale standard": scales})
-    checks = {claim.id: claim.check for claim in sensitivity.PAGE.claims}
-    for name, plain, standard in (("S3", True, False), ("S5", False, True), ("S6", True, False)):
-        assert checks[name](found, "train_loss").true.all() == plain
-        assert checks[f"{name} standard"](found, "train_loss").true.all() == standard
-
-
-def cifar_records(*seeds):
-    """From the final losses of FedSPS, FedDecSPS, FedAvg and FedAMS on each seed, alike on both partitions."""
-    labels = ("FedSPS", "FedDecSPS", "FedAvg tuned", "FedAMS tuned")
-    lines = {label: [seed[place] for seed in seeds] for place, label in enumerate(labels)}
-    return records(dict.fromkeys(networks.NAMES, lines))
-
-
-@pytest.mark.parametrize("claim", networks.CIFAR.claims, ids=lambda claim: claim.id)
-def test_cifar_claims_have_three_outcomes(claim):
-    good, one_behind = (0.1, 0.2, 0.3, 0.4), (0.1, 0.35, 0.3, 0.4)
-    for expected, seeds in {
-        "holds": [good, good],
-        "does not hold": [one_behind, one_behind],
-        "undecided": [good, one_behind],
-    }.items():
-        assert {verdict.outcome for verdict in claim.verdicts(cifar_records(*seeds))} == {expected}
 
 
 def test_a_page_is_run_drawn_and_judged(tmp_path):

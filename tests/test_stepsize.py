@@ -1,5 +1,6 @@
 """Numbers by hand for each stepsize rule."""
 
+import itertools
 import math
 
 import numpy as np
@@ -8,6 +9,7 @@ import torch
 
 from fedsps import ConfigurationError
 from fedsps.methods.synchronous import SynchronousSPS
+from fedsps.paper import one_stepsize
 from fedsps.parts import Seen
 from fedsps.stepsize import SPS, Constant, DecSPS
 
@@ -156,6 +158,15 @@ def test_global_formulas():
     assert gathered(rule["c"], clients) == pytest.approx(10.5 / (1 + 1.5**2))
     capped = SynchronousSPS(SPS(scale=1.0, cap=0.25), "c")
     assert gathered(capped, clients) == 0.25
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_the_proposition_is_about_the_same_formulas(place):
+    received = {"stepsize": torch.tensor(0.1, dtype=torch.float64)}
+    for gaps, gradients, scale, cap in itertools.islice(one_stepsize.draws(), 20):
+        clients = [seen(*pair, received=received) for pair in zip(gaps, gradients, strict=True)]
+        found = gathered(SynchronousSPS(SPS(scale, cap), "abc"[place]), clients)
+        assert found == pytest.approx(one_stepsize.formulas(gaps, gradients, scale, cap)[place], rel=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -104,9 +104,10 @@ def save(figure: Any, paths: Sequence[Path]) -> None:
 
 def _curves(axis: Any, panel: Curves, deviation: str | None) -> None:
     names = {label: panel.algorithms[label] for label in panel.histories}
-    for (label, tables), (colour, style) in zip(panel.histories.items(), styles(names), strict=True):
+    widths = np.linspace(2.8, 1.2, len(names)) if len(names) > 1 else [1.5]  # curves that coincide show their edges
+    for (label, tables), (colour, style), width in zip(panel.histories.items(), styles(names), widths, strict=True):
         table = across_seeds(tables, panel.column)
-        axis.plot(table.index, table["mean"], color=colour, linestyle=style, linewidth=1.5, label=label)
+        axis.plot(table.index, table["mean"], color=colour, linestyle=style, linewidth=width, label=label)
         low, high = table["min"], table["max"]
         if deviation is not None:
             spread = across_seeds(tables, deviation)["mean"]

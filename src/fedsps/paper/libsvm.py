@@ -16,6 +16,7 @@ LINES = (
     Line("FedAvg tuned", Tuned("fedavg")),
     Line("FedAdam tuned", Tuned("fedadam")),
     Line("FedAMS tuned", Tuned("fedams")),
+    Line("FedSPS cap 100", "fedsps:cap=100"),
 )
 
 
@@ -25,17 +26,18 @@ def panels(scale: Scale) -> list[Panel]:
 
 
 def draw(records: Records, panels: Sequence[Panel], folder: Path) -> list[Path]:
-    """A row a data set: loss, accuracy, and FedSPS's stepsizes over clients."""
+    """A row a data set: loss, accuracy, FedSPS's stepsizes over one client's local steps and over clients."""
     chosen: list[plot.Curves] = []
     for panel in panels:
         alone = Records({panel.name: {"FedSPS": records.of(panel.name, "FedSPS")}})
         chosen += [
             curves(records, panel, "train_loss", f"{panel.name}: training loss"),
             curves(records, panel, "test_accuracy", f"{panel.name}: test accuracy"),
-            curves(alone, panel, "stepsize_mean", f"{panel.name}: stepsizes, mean and deviation"),
+            curves(alone, panel, "stepsize_one_mean", f"{panel.name}: intra-client stepsizes"),
+            curves(alone, panel, "stepsize_mean", f"{panel.name}: inter-client stepsizes"),
         ]
-    bands = {"stepsize_mean": "stepsize_std_clients"}
-    plot.draw(chosen, [folder / "libsvm.png", folder / "libsvm.pdf"], columns=3, bands=bands)
+    bands = {"stepsize_one_mean": "stepsize_one_std", "stepsize_mean": "stepsize_std_clients"}
+    plot.draw(chosen, [folder / "libsvm.png", folder / "libsvm.pdf"], bands=bands)
     return [folder / "libsvm.png"]
 
 
@@ -48,6 +50,14 @@ def _claims(names: Sequence[str]) -> tuple[Claim, ...]:
             "final loss at most 1.1 times both, on every data set",
             "largest loss ratio",
             at_most(names, "FedSPS", 1.1, "FedAvg tuned", "FedAdam tuned"),
+        ),
+        Claim(
+            "L1 cap",
+            "the same with a cap of 100, which seldom binds",
+            "our question",
+            "final loss at most 1.1 times both, on every data set",
+            "largest loss ratio",
+            at_most(names, "FedSPS cap 100", 1.1, "FedAvg tuned", "FedAdam tuned"),
         ),
         Claim(
             "L2",
@@ -73,4 +83,14 @@ def _claims(names: Sequence[str]) -> tuple[Claim, ...]:
     )
 
 
-PAGE = Page(name="libsvm", title="Figure 9: LIBSVM", panels=panels, draw=draw, claims=_claims(DATA))
+PAGE = Page(
+    name="libsvm",
+    title="Figure 9: LIBSVM",
+    panels=panels,
+    draw=draw,
+    claims=_claims(DATA),
+    note=(
+        "Features are as published. Where the Polyak ratio is above the cap, FedSPS is FedAvg at that stepsize, so a "
+        "cap of 100 is run beside the paper's cap of 1. Bands of stepsizes are deviations."
+    ),
+)

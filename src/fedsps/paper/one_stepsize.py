@@ -1,13 +1,13 @@
 """The appendix on FedSPS-Global: its aggregation formulas, its first stepsize, and how much stepsizes vary."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from fedsps import plot
 from fedsps.paper.figures import curves
-from fedsps.paper.page import Claim, Evidence, Line, Page, Panel, Records, Scale
+from fedsps.paper.page import Claim, Evidence, Line, Numbers, Page, Panel, Records, Scale
 from fedsps.paper.settings import common
 
 FORMULAS = [Line(f"formula ({formula})", f"fedsps-global:formula={formula}") for formula in "abc"]
@@ -72,6 +72,46 @@ def stepsizes_change_little(records: Records, column: str) -> Evidence:
     return Evidence(worst <= 0.1, worst)
 
 
+def formulas(gaps: Numbers, gradients: Numbers, scale: float, cap: float) -> tuple[float, float, float]:
+    """The stepsizes (a), (b) and (c) of clients' gaps `[n]` and gradients `[n, d]`."""
+    sizes, size = (gradients**2).sum(1), (gradients.mean(0) ** 2).sum()
+    ratios = gaps.mean() / (scale * sizes.mean()), gaps.mean() / (scale * size)
+    return float(np.minimum(gaps / (scale * sizes), cap).mean()), min(ratios[0], cap), min(ratios[1], cap)
+
+
+def draws() -> Iterator[tuple[Numbers, Numbers, float, float]]:
+    """Made-up clients, always the same: 2 to 10 of them, in 3 dimensions, of very different sizes."""
+    random = np.random.default_rng(0)
+    for _ in range(1000):
+        clients = random.integers(2, 11)
+        gradients = random.normal(size=(clients, 3)) * random.lognormal(size=(clients, 1))
+        yield random.lognormal(sigma=2, size=clients), gradients, random.lognormal(), random.lognormal(sigma=2)
+
+
+def c_is_no_smaller_than_b(records: Records, column: str) -> Evidence:
+    """T8 (1): it concerns the formulas alone, whatever the runs."""
+    found = np.array([formulas(*draw) for draw in draws()])
+    return Evidence(found[:, 2] >= found[:, 1], found[:, 2] / found[:, 1])
+
+
+def a_is_no_smaller_than_b(records: Records, column: str) -> Evidence:
+    """T8 (2), on two counterexamples: without a cap, and with one where large gaps go with small gradients."""
+    free = np.array([1.0, 20.0]), np.sqrt([[1.0], [10.0]]), 1.0, np.inf
+    capped = np.array([10.0, 1.0]), np.sqrt([[1.0], [10.0]]), 1.0, 1.0
+    found = np.array([formulas(*one) for one in (free, capped)])
+    return Evidence(found[:, 0] >= found[:, 1], found[:, 0] / found[:, 1])
+
+
+def a_is_no_smaller_if_ordered(records: Records, column: str) -> Evidence:
+    """T8 (2) where clients with larger gaps have smaller gradients, and no cap: Chebyshev's sum inequality."""
+    ratios = []
+    for gaps, gradients, scale, _ in draws():
+        ordered = gradients[np.argsort((gradients**2).sum(1))[::-1]]
+        a, b, _ = formulas(np.sort(gaps), ordered, scale, np.inf)
+        ratios.append(a / b)
+    return Evidence(np.array(ratios) >= 1, np.array(ratios))
+
+
 PAGE = Page(
     name="global",
     title="Appendix: FedSPS-Global",
@@ -102,6 +142,36 @@ PAGE = Page(
             "median change",
             stepsizes_change_little,
             on_loss=False,
+        ),
+        Claim(
+            "T8 (1)",
+            "formula (c)'s stepsize is never smaller than (b)'s",
+            "proposition 2 (1)",
+            "true of 1000 random draws of gaps, gradients, scale and cap",
+            "(c) over (b)",
+            c_is_no_smaller_than_b,
+            on_loss=False,
+            over="draw",
+        ),
+        Claim(
+            "T8 (2)",
+            "formula (a)'s stepsize is never smaller than (b)'s",
+            "proposition 2 (2)",
+            "true of gaps 1, 20 and squared norms 1, 10 without a cap, and of 10, 1 and 1, 10 with a cap of 1",
+            "(a) over (b)",
+            a_is_no_smaller_than_b,
+            on_loss=False,
+            over="counterexample",
+        ),
+        Claim(
+            "T8 (2) ordered",
+            "it is not where clients with larger gaps have smaller gradients, and there is no cap",
+            "our question",
+            "true of 1000 random draws",
+            "(a) over (b)",
+            a_is_no_smaller_if_ordered,
+            on_loss=False,
+            over="draw",
         ),
     ),
     note="The appendix names no data set or cap for the formulas: MNIST, both partitions, caps 1 and 1000 are run.",
