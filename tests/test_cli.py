@@ -109,6 +109,16 @@ def test_data_commands(fed, monkeypatch, tmp_path):
     assert "embedded" in fed("data", "list")[1]
     assert fed("data", "fetch", "digits")[0] == 0
     assert "missing" in fed("data", "verify", "mnist")[1]
+    for damaged in ("mushrooms", "phishing"):
+        file = tmp_path / "data" / "libsvm" / damaged
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("1 1:1")
+    monkeypatch.setenv("FEDSPS_DATA", str(tmp_path / "data"))
+    code, out, error = fed("data", "verify")
+    assert code == 2
+    assert "a9a a9a: missing" in out
+    assert "mushrooms" in error
+    assert "phishing" in error
 
 
 def test_own_data_with_a_client_column(fed, tmp_path):

@@ -6,6 +6,7 @@ import typer
 from rich.table import Table
 
 from fedsps import data
+from fedsps.errors import DataError
 from fedsps.terminal import paper
 
 app = typer.Typer(help="The data sets: where they are, fetch them, check them.", no_args_is_help=True)
@@ -36,7 +37,14 @@ def fetch(names: DataSets = None) -> None:
 
 @app.command(name="verify")
 def verify(names: DataSets = None) -> None:
-    """Check the sha256 of every file that is here."""
+    """Check the sha256 of every file that is here; one error lists all that are damaged."""
+    damaged = []
     for name in names or data.data_sets():
-        for status in data.verify(name):
-            paper.print(f"{name} {status.name}: {'right' if status.where != 'missing' else 'missing'}", highlight=False)
+        try:
+            for status in data.verify(name):
+                state = "missing" if status.where == "missing" else "right"
+                paper.print(f"{name} {status.name}: {state}", highlight=False)
+        except DataError as error:
+            damaged.append(str(error))
+    if damaged:
+        raise DataError("\n".join(damaged))
