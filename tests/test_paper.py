@@ -67,7 +67,12 @@ def test_each_kind_of_check_has_three_outcomes(check, good, bad):
 def test_checks_combine():
     both = claims.all_of(claims.at_most("p", "A", 1.0, "B"), claims.at_most("p", "A", 1.0, "C"))
     assert both(records({"p": {"A": [1.0], "B": [2.0], "C": [3.0]}}), "train_loss").true.all()
-    assert not both(records({"p": {"A": [1.0], "B": [2.0], "C": [0.5]}}), "train_loss").true.any()
+    failed = both(records({"p": {"A": [1.0], "B": [2.0], "C": [0.5]}}), "train_loss")
+    assert not failed.true.any()
+    assert failed.effect == pytest.approx([2.0]), "the ratio that fails, not the first one"
+    ratios = np.array([[1.1, 1.2], [0.5, 1.0]])
+    assert claims.farthest(ratios) == pytest.approx([0.5, 1.2])
+    assert claims.least(ratios) == pytest.approx([0.5, 1.0])
 
 
 def test_a_diverged_run_ends_at_infinity():
@@ -174,6 +179,10 @@ def test_the_document_counts_verdicts_and_says_what_pages_took(tmp_path):
     assert "3 verdicts: 2 *holds*, 1 *does not hold*, 0 *undecided*." in text
     assert "| convex | laptop | 3 | 3 | 0.5 min | 40 | 25.0 h | 2 | 0 | 0 |" in text
     assert text.index("Title of convex") < text.index("Title of global")
+    found = json.loads((tmp_path / "figures" / "global.json").read_text())
+    (tmp_path / "figures" / "global.json").write_text(json.dumps(found | {"shown": ["numbers"]}))
+    with pytest.raises(DataError, match=r"numbers.csv is missing: run fedsps reproduce global again"):
+        document(tmp_path / "figures", tmp_path / "page.md")
     (tmp_path / "figures" / "convex.json").write_text("{}")
     with pytest.raises(DataError, match=r"convex.json was written by another version: run fedsps reproduce convex"):
         document(tmp_path / "figures", tmp_path / "page.md")

@@ -15,14 +15,29 @@ def ratio(records: Records, panel: str, over: str, under: str, column: str) -> N
         return records.final(panel, over, column) / records.final(panel, under, column)
 
 
-def all_of(*checks: Check) -> Check:
-    """True of a seed where every check is; the effect is the first check's."""
+def all_of(*checks: Check, effect: Callable[[Numbers], Numbers] = lambda found: found.max(0)) -> Check:
+    """True of a seed where every check is; the effect is the largest of theirs, or what `effect` makes of them."""
 
     def check(records: Records, column: str) -> Evidence:
         found = [one(records, column) for one in checks]
-        return Evidence(np.logical_and.reduce([one.true for one in found]), found[0].effect)
+        return Evidence(
+            np.logical_and.reduce([one.true for one in found]), effect(np.stack([one.effect for one in found]))
+        )
 
     return check
+
+
+def farthest(ratios: Numbers) -> Numbers:
+    """Of `[checks, seeds]` ratios, for each seed the one that is farthest from 1."""
+    with np.errstate(divide="ignore"):
+        place = np.abs(np.log(ratios)).argmax(0)
+    return np.array([column[row] for column, row in zip(ratios.T, place, strict=True)])
+
+
+def least(found: Numbers) -> Numbers:
+    """For each seed the least of `[checks, seeds]` numbers."""
+    smallest: Numbers = found.min(0)
+    return smallest
 
 
 def at_most(panels: str | Sequence[str], label: str, factor: float, *others: str) -> Check:

@@ -41,7 +41,7 @@ def document(folder: Path, place: Path) -> str:
         parts += [f"## {page['title']}", " ".join([page["note"], f"Written by {command}."]).strip()]
         parts += [f"![{page['title']}]({Path(where, figure).as_posix()})" for figure in page["figures"]]
         for name in page["shown"]:
-            table = pd.read_csv(folder / f"{name}.csv")
+            table = _read_table(folder / f"{name}.csv", page["page"])
             parts.append(_table(table.columns, table.itertuples(index=False)))
     return "\n\n".join(parts) + "\n"
 
@@ -52,6 +52,12 @@ def read(path: Path) -> dict[str, Any]:
     if not page.keys() >= KEYS:
         raise DataError(f"{path} was written by another version: run fedsps reproduce {path.stem} again")
     return page
+
+
+def _read_table(path: Path, page: str) -> pd.DataFrame:
+    if not path.is_file():
+        raise DataError(f"{path} is missing: run fedsps reproduce {page} again")
+    return pd.read_csv(path)
 
 
 def _facts(page: Mapping[str, Any]) -> Sequence[object]:

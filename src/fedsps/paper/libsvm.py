@@ -73,7 +73,7 @@ def _claims(names: Sequence[str]) -> tuple[Claim, ...]:
             "low inter- and intra-client stepsize variance there too",
             "figure 9",
             "both deviations at most a quarter of the mean, averaged over the rounds, on every data set",
-            "largest deviation between clients",
+            "largest relative deviation",
             all_of(
                 small_spread(names, "FedSPS", "stepsize_std_clients", "stepsize_mean", 0.25),
                 small_spread(names, "FedSPS", "stepsize_one_std", "stepsize_one_mean", 0.25),
