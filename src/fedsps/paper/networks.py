@@ -119,7 +119,10 @@ LENET = Page(
             all_of(*(within(kind, "FedSPS-Global", "FedSPS", 0.9, 1.1) for kind in NAMES), effect=farthest),
         ),
     ),
-    note="The searches drop all but the best quarter of the settings at rounds 50 and 200.",
+    note=(
+        "The searches drop all but the best quarter of the settings at rounds 50 and 200. They evaluate every 50 "
+        "rounds, so their score is the loss after the last one; the figure's runs are evaluated every 25."
+    ),
 )
 
 

@@ -76,8 +76,12 @@ def search(panel: Panel, line: Line, tuned: Tuned, scale: Scale) -> tuning.Searc
     start = named(tuned.algorithm)
     grid = {"client_stepsize": (0.01, 0.1)} if scale == "smoke" else tuning.PAPER_GRID
     space = tuned.grid or {key: values for key, values in grid.items() if key in start.parameters}
-    spec = Spec.of(start, **search_settings(panel, line, scale))
-    return tuning.Search(spec, dict(space), halve_from=0 if scale == "smoke" else tuned.halve_from)
+    settings = search_settings(panel, line, scale)
+    if scale == "smoke":
+        return tuning.Search(Spec.of(start, **settings), dict(space))
+    if tuned.halve_from:
+        settings["evaluate_every"] = tuned.halve_from
+    return tuning.Search(Spec.of(start, **settings), dict(space), halve_from=tuned.halve_from)
 
 
 def search_settings(panel: Panel, line: Line, scale: Scale) -> dict[str, Any]:
