@@ -1,6 +1,8 @@
 """The search: its space, its score, its winner, and that nothing is run twice."""
 
 import itertools
+import threading
+import time
 
 import numpy as np
 import pandas as pd
@@ -33,6 +35,9 @@ def test_spaces_from_words():
     [
         (lambda: parse("fedavg:client_stepsize=1..x"), "not a range of numbers"),
         (lambda: parse("fedavg:client_stepsize=1..0.1"), "from a number above 0 to a larger one; got 1.0..0.1"),
+        (lambda: parse("fedavg:client_stepsize=1..inf"), "from a number above 0 to a larger one; got 1.0..inf"),
+        (lambda: parse("fedavg:client_stepsize=0.1..1/2"), "both a range, a..b, and values"),
+        (lambda: Search(Spec.of(named("fedsps")), {"lower": (0.0, (0.0, 1.0))}), "lower cannot be searched"),
         (lambda: Search(Spec.of(named("fedsps")), {}), "nothing to search: give fedsps several values"),
         (
             lambda: Search(Spec.of(named("fedavg")), {"client_stepsize": Range(0.1, 1)}),
@@ -119,3 +124,69 @@ def test_bayesian_search_and_halving(tmp_path):
 def test_two_processes(tmp_path):
     search = Search(Spec.of(named("fedavg"), **SETTINGS), {"client_stepsize": (0.01, 0.1, 1.0)})
     assert tune(search, tmp_path / "two", jobs=2).best == tune(search, tmp_path / "one").best
+
+
+def owned(search, runs, owner, **facts):
+    """A study in which somebody else runs the point 0.1."""
+    study = tuning._study(search, f"sqlite:///{runs / 'tune.db'}")
+    study.enqueue_trial({"client_stepsize": 0.1})
+    trial = study.ask()
+    trial.suggest_categorical("client_stepsize", list(search.space["client_stepsize"]))
+    trial.set_user_attr("owner", owner)
+    for name, value in facts.items():
+        trial.set_user_attr(name, value)
+    return study, trial
+
+
+def test_the_last_point_of_another_machine_is_waited_for(tmp_path):
+    search = Search(Spec.of(named("fedavg"), **SETTINGS), {"client_stepsize": (0.01, 0.1)})
+    study, trial = owned(search, tmp_path, "othermachine:1")
+
+    def finish():
+        time.sleep(2)
+        study.tell(trial, 1e-9)
+
+    other = threading.Thread(target=finish)
+    other.start()
+    found = tune(search, tmp_path)
+    other.join()
+    assert found.best.parameters["client_stepsize"] == 0.1
+    assert sorted(found.table["client_stepsize"]) == [0.01, 0.1]
+
+
+def test_the_points_of_a_dead_machine_are_taken_over(tmp_path):
+    search = Search(Spec.of(named("fedavg"), **SETTINGS), {"client_stepsize": (0.01, 0.1)})
+    owned(search, tmp_path, "othermachine:1", seen=time.time() - 2 * tuning.SILENT * tuning.BEAT)
+    assert sorted(tune(search, tmp_path).table["client_stepsize"]) == [0.01, 0.1]
+
+
+def test_a_bayesian_search_that_goes_on_draws_new_points(tmp_path):
+    spec = Spec.of(named("fedavg"), **SETTINGS | {"rounds": 1})
+    first, more = (Search(spec, {"client_stepsize": Range(1e-3, 1.0)}, "tpe", trials=trials) for trials in (3, 6))
+    assert len(tune(first, tmp_path).table) == 3
+    assert tune(more, tmp_path).table["client_stepsize"].nunique() == 6
+
+
+def test_halving_takes_a_grid_in_no_particular_order(tmp_path):
+    """In ascending order every client stepsize would be the best so far, and none would be dropped."""
+    spec = Spec.of(named("fedavg"), **SETTINGS | {"rounds": 20})
+    search = Search(spec, {"client_stepsize": tuple(np.geomspace(1e-4, 0.1, 8).tolist())}, halve_from=2)
+    found = tune(search, tmp_path)
+    assert found.table["dropped"].sum() >= 3
+    assert found.best.parameters["client_stepsize"] == pytest.approx(0.1)
+
+
+def test_words_and_nothing_are_values_too(tmp_path):
+    spec = Spec.of(named("fedsps-global"), **SETTINGS | {"rounds": 2})
+    found = tune(Search(spec, {"formula": ("a", "b"), "initial": (None, 0.1)}), tmp_path)
+    points = {(row["formula"], row["initial"]) for row in found.table.to_dict("records")}
+    assert points == {("a", None), ("a", 0.1), ("b", None), ("b", 0.1)}
+    assert found.best.parameters["initial"] in (None, 0.1)
+
+
+@pytest.mark.parametrize("url", ["nonsense", "sqlite:////no/such/folder/x.db", "postgresql://me:secret@nowhere/base"])
+def test_a_storage_that_cannot_be_opened(url, tmp_path):
+    search = Search(Spec.of(named("fedavg"), **SETTINGS), {"client_stepsize": (0.1,)})
+    with pytest.raises(fedsps.ConfigurationError, match="cannot be opened") as caught:
+        tune(search, tmp_path, storage=url)
+    assert "secret" not in str(caught.value)

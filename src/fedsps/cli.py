@@ -189,7 +189,11 @@ def tune_command(
     trials: Annotated[int, typer.Option(help="Trials of the Bayesian search.", min=1)] = 50,
     halve_from: Annotated[
         int,
-        typer.Option(help="Drop all but the best quarter at this round, four times it, ...; 0: never.", min=0),
+        typer.Option(
+            help="At this round, four times it, ..., drop a trial that is not in the best quarter of those that have "
+            "come as far; 0: never.",
+            min=0,
+        ),
     ] = 0,
     storage: Annotated[
         str | None, typer.Option(help="Optuna storage URL, shared by several machines. Default: RUNS/tune.db.")
@@ -220,10 +224,14 @@ def tune_command(
         table.add_column(heading, justify="left" if heading in ("", "run") else "right")
     for row in outcome.table.head(10).to_dict("records"):
         fate = "diverged" if row["diverged"] else "dropped" if row["dropped"] else ""
-        table.add_row(*(f"{row[name]:g}" for name in space), shown(row["score"]), fate, str(row["digest"]))
+        table.add_row(*(_value(row[name]) for name in space), shown(row["score"]), fate, str(row["digest"]))
     paper.print(table)
     paper.print(f"{len(outcome.table)} trials, {outcome.diverged} diverged; the best 10 are shown", highlight=False)
     say(f"best: {outcome.best.label()}")
+
+
+def _value(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 app.command(name="reproduce")(reproduce_command)

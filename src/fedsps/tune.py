@@ -10,11 +10,13 @@ import itertools
 import json
 import os
 import platform
+import random
 import re
+import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
-from math import prod
+from math import inf, prod
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,6 +34,8 @@ from fedsps.spec import Spec
 
 TUNING_SEED = 1000
 OWNER = f"{platform.node()}:{os.getpid()}"  # who runs a trial
+BEAT = 30.0  # seconds after which its owner says again that it lives
+SILENT = 20  # so many beats without a word, and another machine counts as dead
 Sampler = Literal["grid", "tpe"]
 Progress = Callable[[int, int], None]  # trials finished, trials in all
 PAPER_GRID = {
@@ -50,7 +54,7 @@ class Range:
     high: float
 
     def __post_init__(self) -> None:
-        if not 0 < self.low < self.high:
+        if not 0 < self.low < self.high < inf:
             raise ConfigurationError(f"a range goes from a number above 0 to a larger one; got {self.low}..{self.high}")
 
 
@@ -72,6 +76,10 @@ class Search:
             raise ConfigurationError(f"nothing to search: give {self.spec.algorithm} several values of a parameter")
         if self.sampler == "grid" and any(isinstance(values, Range) for values in self.space.values()):
             raise ConfigurationError("a grid needs values, a/b/c; ranges, a..b, are for --sampler tpe")
+        for name, values in self.space.items():
+            for value in () if isinstance(values, Range) else values:
+                if not isinstance(value, str | int | float | None):
+                    raise ConfigurationError(f"{name} cannot be searched: {value!r} is neither a number nor a word")
 
     @property
     def size(self) -> int:
@@ -131,6 +139,8 @@ def parse(text: str) -> tuple[Named, Space]:
     ranges: dict[str, Range] = {}
 
     def take(found: re.Match[str]) -> str:
+        if found["more"]:
+            raise ConfigurationError(f"{found[0]!r} is both a range, a..b, and values, a/b/c: take one of them")
         try:
             low, high = float(found["low"]), float(found["high"])
         except ValueError as error:
@@ -138,7 +148,7 @@ def parse(text: str) -> tuple[Named, Space]:
         ranges[found["key"]] = Range(low, high)
         return f"{found['key']}={found['low']}"
 
-    variants = catalogue.parse(re.sub(r"(?P<key>\w+)=(?P<low>[^,/]+?)\.\.(?P<high>[^,/]+)", take, text))
+    variants = catalogue.parse(re.sub(r"(?P<key>\w+)=(?P<low>[^,/]+?)\.\.(?P<high>[^,/]+)(?P<more>/?)", take, text))
     first = variants[0]
     space: Space = dict(ranges)
     for key in first.parameters:
@@ -172,7 +182,8 @@ def tune(
     """Search, with `jobs` runs at the same time in processes of one thread each. What is there is not run again.
 
     This process alone asks the storage for trials (two that share an SQLite file could be given the same one); the
-    workers only run them. Several machines share a search through a real database, one such process on each.
+    workers only run them. Several machines share a search through a real database, one such process on each; all of
+    them wait for the last trial, and take over those of a machine that fell silent.
     """
     from optuna.trial import TrialState
 
@@ -189,9 +200,15 @@ def tune(
                     trial.set_user_attr("owner", OWNER)
                     trial.set_user_attr("digest", search.at(point).digest)
                     running[submit(_run_trial, search, str(runs), url, trial._trial_id, point)] = trial
-                if not running:
+                if not running and not _others_run(study):
                     break
-                done, _ = wait(running, return_when=FIRST_COMPLETED)
+                if not running:
+                    time.sleep(1)
+                    _queue(search, study)
+                    continue
+                done, _ = wait(running, timeout=BEAT, return_when=FIRST_COMPLETED)
+                for trial in running.values():
+                    trial.set_user_attr("seen", time.time())
                 for future in done:
                     found, trial = future.result(), running.pop(future)
                     trial.set_user_attr("diverged", found == np.inf)
@@ -211,23 +228,33 @@ def _queue(search: Search, study: Any) -> None:
 
     taken = []
     for trial in study.get_trials(deepcopy=False):
-        if trial.state == TrialState.RUNNING and not _is_alive(trial.user_attrs.get("owner", "")):
+        if trial.state == TrialState.RUNNING and not _is_alive(trial):
             study.tell(trial.number, state=TrialState.FAIL)
         elif trial.state != TrialState.FAIL:
             taken.append(trial.system_attrs.get("fixed_params", trial.params))
     if search.sampler == "grid":
         names = list(search.space)
-        for values in itertools.product(*search.space.values()):  # type: ignore[arg-type]
-            point = dict(zip(names, values, strict=True))
+        points = [dict(zip(names, values, strict=True)) for values in itertools.product(*search.space.values())]  # type: ignore[arg-type]
+        if search.halve_from:  # in a grid's own order each point may be better than all before it: none is dropped
+            random.Random(TUNING_SEED).shuffle(points)
+        for point in points:
             if point not in taken:
                 study.enqueue_trial(point)
 
 
-def _is_alive(owner: str) -> bool:
-    """Whether the process that runs a trial still lives; one on another machine gets the benefit of the doubt."""
-    host, _, pid = owner.rpartition(":")
+def _others_run(study: Any) -> bool:
+    """Whether some trial is in line or being run; asked by a process that has none of its own."""
+    from optuna.trial import TrialState
+
+    return bool(study.get_trials(deepcopy=False, states=(TrialState.WAITING, TrialState.RUNNING)))
+
+
+def _is_alive(trial: Any) -> bool:
+    """Whether the process that runs a trial still lives: on this machine, or heard of from another one lately."""
+    host, _, pid = trial.user_attrs.get("owner", "").rpartition(":")
     if host != platform.node():
-        return bool(host)
+        seen: float = trial.user_attrs.get("seen", trial.datetime_start.timestamp())
+        return time.time() - seen < SILENT * BEAT
     try:
         os.kill(int(pid), 0)
     except OSError:
@@ -237,9 +264,12 @@ def _is_alive(owner: str) -> bool:
 
 def _next(search: Search, study: Any) -> Any:
     """The next trial, or None when there is none left."""
+    import optuna
     from optuna.trial import TrialState
 
     states = [trial.state for trial in study.get_trials(deepcopy=False)]
+    # the seed moves on, or a search that goes on would draw its first points again
+    study.sampler = optuna.samplers.TPESampler(seed=TUNING_SEED + len(states))
     wanted = search.sampler == "tpe" and len(states) - states.count(TrialState.FAIL) < search.trials
     return study.ask() if wanted or TrialState.WAITING in states else None
 
@@ -289,7 +319,12 @@ def outcome(search: Search, url: str) -> Outcome:
         for trial in _study(search, url).get_trials(deepcopy=False)
         if trial.state in (TrialState.COMPLETE, TrialState.PRUNED)
     ]
-    table = pd.DataFrame(rows).drop_duplicates(subset=list(search.space), keep="first")
+    columns = [*search.space, "score", "diverged", "dropped", "digest", "seconds"]
+    table = pd.DataFrame(rows, columns=columns)
+    for name, values in search.space.items():
+        if not isinstance(values, Range) and None in values:  # among numbers it would become NaN
+            table[name] = pd.Series([row[name] for row in rows], dtype=object)
+    table = table.drop_duplicates(subset=list(search.space), keep="first")
     return Outcome(search, table.sort_values("score", kind="stable").reset_index(drop=True))
 
 
@@ -300,13 +335,18 @@ def _study(search: Search, url: str) -> Any:
         raise ConfigurationError("tuning needs optuna: pip install 'fedsps[tune]'") from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     waits = {"connect_args": {"timeout": 100}} if url.startswith("sqlite") else None
-    storage = optuna.storages.RDBStorage(url, engine_kwargs=waits)
-    sampler = optuna.samplers.TPESampler(seed=TUNING_SEED)  # a grid's points are put in line, none is sampled
+    try:
+        storage = optuna.storages.RDBStorage(url, engine_kwargs=waits)
+    except Exception as error:  # of the database, its driver, or the URL
+        hidden = re.sub(r":[^:@/]*@", ":***@", url)
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise ConfigurationError(
+            f"the storage {hidden} cannot be opened: {reason}. It is an SQLAlchemy URL, such as sqlite:///tune.db or "
+            "postgresql://user:password@host/base, and the database's driver must be installed"
+        ) from error
     pruner = (
         optuna.pruners.SuccessiveHalvingPruner(min_resource=search.halve_from, reduction_factor=4)
         if search.halve_from
         else optuna.pruners.NopPruner()
     )
-    return optuna.create_study(
-        storage=storage, study_name=search.name, sampler=sampler, pruner=pruner, load_if_exists=True
-    )
+    return optuna.create_study(storage=storage, study_name=search.name, pruner=pruner, load_if_exists=True)
