@@ -9,6 +9,7 @@ from fedsps.catalogue import parse
 from fedsps.history import COLUMNS
 from fedsps.result import Result
 from fedsps.spec import Spec
+from fedsps.tune import PAPER_GRID
 
 EVIL = "</script><img src=x onerror=alert(1)> & \"q\" 'r' {{data}}"
 
@@ -27,7 +28,7 @@ def run(final=0.5, *, algorithm="fedsps", seed=0, diverged=False, **columns):
     return Result(
         None,
         pd.DataFrame({"round": rounds} | numbers),
-        {"algorithm": algorithm, "seed": seed},
+        {"algorithm": algorithm, "seed": seed, "parameters": dict.fromkeys(PAPER_GRID, 0.1)},
         ROUNDS if diverged else None,
     )
 

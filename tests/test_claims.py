@@ -19,6 +19,7 @@ GROWING = {f"*|Fed*SPS scale {c}": 0.5 for c in (0.01, 0.1, 0.5, 1, 5, 10, 20, 4
     f"* {tau}|Fed*SPS scale {c}": 0.1 for tau, c in {5: 0.01, 10: 0.1, 20: 0.5, 50: 5, 100: 40}.items()
 }
 BOUND, FREE = {"stepsize_mean": 0.1}, {"stepsize_mean": 1.0}
+DIVERGED = object()
 STILL, JUMPING = {"stepsize_mean": 0.5}, {"stepsize_mean": np.tile([0.5, 1.0], 10)}
 
 # claim -> what makes it true of a seed, and what makes it false of one: "panel|line" (the last that matches counts) to
@@ -64,6 +65,10 @@ CASES = {
         {"* free|formula (b)": 0.52, "* free|formula (c)": 5.0},
         {"* free|formula (b)": 0.52, "* free|formula (c)": 0.6},
     ),
+    "A3 cap": (
+        {"iid|formula (c)": 5.0, "two-class|formula (c)": 5.0},
+        {"iid|formula (c)": 5.0, "two-class|formula (c)": 5.0, "iid|formula (b)": 0.4},
+    ),
     "A4": ({}, {"two-class first|first stepsize 0.1": 0.4}),
     "A5": ({"*|FedSPS": STILL}, {"*|FedSPS": STILL, "two-class|FedSPS": JUMPING}),
     "V1": ({}, {"iid|FedSPS": {"stepsize_one_std": 0.4}}),
@@ -89,6 +94,8 @@ def made(page, *seeds):
         for pattern, value in seed.items():
             if fnmatch.fnmatchcase(f"{panel.name}|{line.label}", pattern):
                 wanted = value
+        if wanted is DIVERGED:
+            return run(seed=number, diverged=True)
         return run(**wanted, seed=number) if isinstance(wanted, dict) else run(wanted, seed=number)
 
     return Records(
@@ -107,3 +114,18 @@ def test_every_claim_has_three_outcomes(name):
     (page, claim), (good, bad) = CLAIMS[name], CASES[name]
     for expected, seeds in {"holds": [good, good], "does not hold": [bad, bad], "undecided": [good, bad]}.items():
         assert {verdict.outcome for verdict in claim.verdicts(made(page, *seeds))} == {expected}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_nothing_holds_if_all_runs_diverged(name):
+    page, claim = CLAIMS[name]
+    outcomes = {verdict.outcome for verdict in claim.verdicts(made(page, {"*": DIVERGED}, {"*": DIVERGED}))}
+    assert "holds" not in outcomes
+
+
+@pytest.mark.parametrize("name", ["N4", "N7", "L2"])
+def test_a_diverged_run_has_the_worst_accuracy(name):
+    page, claim = CLAIMS[name]
+    for diverged, expected in {"*|FedSPS": "does not hold", "*|FedA* tuned": "holds"}.items():
+        (verdict,) = claim.verdicts(made(page, CASES[name][0] | {diverged: DIVERGED}))
+        assert verdict.outcome == expected

@@ -10,6 +10,7 @@ import pytest
 
 import fedsps
 from fedsps.cli import app, main
+from fedsps.paper.reproduce import PAGES
 from fedsps.run import _data
 
 QUICK = ["--rounds", "3", "--evaluate-every", "1"]
@@ -314,3 +315,8 @@ def test_one_sample_a_client_and_integer_regression(fed, tmp_path):
     ]
     found = json.loads(fed("train", *words, "fedavg:client_stepsize=1e-9", *QUICK, "--json")[1])
     assert found["summary"]["final_train_loss"] > 1e5, "the targets are the numbers themselves"
+
+
+def test_the_list_of_pages_has_a_line_a_page(fed):
+    """.ci/check-smoke reads it."""
+    assert [line.split()[0] for line in fed("reproduce", "--list")[1].splitlines()] == list(PAGES)

@@ -109,7 +109,10 @@ def test_a_page_is_run_drawn_and_judged(tmp_path):
         assert found.records.cost.search_seconds > 0
         assert {verdict.outcome for verdict in found.verdicts} == {"holds"}
         assert (tmp_path / scale / "small.csv").is_file()
-        assert (tmp_path / scale / "small.json").is_file()
+        lines = json.loads((tmp_path / scale / "small.json").read_text())["panels"][0]["lines"]
+        assert [line["tuned"] for line in lines] == [{"client_stepsize": 0.1}]
+    with pytest.raises(ConfigurationError, match="holds the page small at paper scale, not smoke"):
+        reproduce(page, "smoke", seeds=None, runs=tmp_path / "runs", folder=tmp_path / "paper")
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -162,6 +165,8 @@ def test_every_page_judges_and_draws_made_up_records(name, scale, tmp_path):
     for claim in page.claims:
         assert claim.criterion in text
     assert f"]({figures[0].name})" in text
+    tuned = [line.label for panel in panels for line in panel.lines if isinstance(line.algorithm, Tuned)]
+    assert all(f"| {label} | client_stepsize 0.1" in text for label in tuned if made.runs)
     assert all("| " + " | ".join(made.tables[name].columns) + " |" in text for name in page.shown)
     assert not made.runs or set(table(made)["panel"]) == {p.name for p in panels}
 

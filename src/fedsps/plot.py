@@ -33,10 +33,16 @@ COLOURS = {
     "local-amsgrad": "#1B9E77",
     "local-adaalter": "#6A3D9A",
 }
-# Many variants of one algorithm, as of a parameter that grows: matplotlib's viridis without its lightest end.
-SEQUENCE = ("#440154", "#3B528B", "#21918C", "#5EC962", "#BDDF26")
 OTHERS = ("#4D4D4D", "#B2182B", "#2166AC", "#762A83", "#1B7837")
 LINES = ("-", "--", "-.", ":")
+WORDS = {  # what an axis says of a column
+    "train_loss": "training loss",
+    "cohort_loss": "cohort loss",
+    "test_accuracy": "test accuracy",
+    "stepsize_mean": "mean stepsize",
+    "stepsize_one_mean": "mean stepsize of one client",
+}
+Colour = tuple[float, float, float]
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,7 @@ class Curves:
     histories: Mapping[str, Sequence[pd.DataFrame]]  # label -> one table for each seed
     algorithms: Mapping[str, str]  # label -> the algorithm, for the colour
     logarithmic: bool = True
+    across: str = "round"
 
 
 def comparison(
@@ -113,8 +120,11 @@ def _curves(axis: Any, panel: Curves, deviation: str | None) -> None:
             spread = across_seeds(tables, deviation)["mean"]
             low, high = (table["mean"] - spread).clip(lower=0), table["mean"] + spread
         axis.fill_between(table.index, low, high, color=colour, alpha=0.15, linewidth=0)
-    axis.set_xlabel("round")
+    axis.set_xlabel(panel.across)
     axis.set_title(panel.heading, fontsize=10)
+    words = WORDS.get(panel.column, panel.column)
+    if words not in panel.heading:
+        axis.set_ylabel(words)
     axis.grid(True, which="major", alpha=0.25)
     axis.spines[["top", "right"]].set_visible(False)
     if panel.logarithmic and deviation is None:
@@ -140,7 +150,7 @@ def logarithmic(axis: Any, which: Literal["x", "y"] = "y") -> None:
 def styles(algorithms: Mapping[str, str]) -> list[tuple[Any, str]]:
     """Colour and line style of each line (label -> algorithm).
 
-    Up to four variants of one algorithm get lighter in turn, more of them run through `SEQUENCE`.
+    Variants of one algorithm get lighter in turn; where there are more than line styles, they begin darker.
     """
     others = iter(OTHERS * (1 + len(algorithms) // len(OTHERS)))
     colours = {name: COLOURS.get(name) or next(others) for name in dict.fromkeys(algorithms.values())}
@@ -148,18 +158,24 @@ def styles(algorithms: Mapping[str, str]) -> list[tuple[Any, str]]:
     chosen = []
     for place, name in enumerate(order):
         variant, variants = order[:place].count(name), order.count(name)
-        if variants > len(LINES):
-            chosen.append((_between(SEQUENCE, variant / (variants - 1)), "-"))
-        else:  # the first one has the colour itself, the last one the lightest
-            light = 0.45 * variant / max(1, variants - 1)
-            chosen.append((_between((colours[name], "#FFFFFF"), light), LINES[variant]))
+        share = variant / max(1, variants - 1)
+        own = _rgb(colours[name])
+        dark, light = _between((own, (0.0, 0.0, 0.0)), 0.7), _between((own, (1.0, 1.0, 1.0)), 0.45)
+        shades = (dark, own, light) if variants > len(LINES) else (own, light)
+        chosen.append((_between(shades, share), LINES[variant % len(LINES)]))
     return chosen
 
 
-def _between(colours: Sequence[str], share: float) -> tuple[float, float, float]:
+def _rgb(colour: str) -> Colour:
+    """From #RRGGBB."""
+    red, green, blue = (int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5))
+    return red, green, blue
+
+
+def _between(colours: Sequence[Colour], share: float) -> Colour:
     """The colour at this share of the way through several."""
-    channels = [[int(colour[place : place + 2], 16) / 255 for colour in colours] for place in (1, 3, 5)]
-    red, green, blue = (float(np.interp(share * (len(colours) - 1), range(len(colours)), one)) for one in channels)
+    place = share * (len(colours) - 1)
+    red, green, blue = (float(np.interp(place, range(len(colours)), one)) for one in zip(*colours, strict=True))
     return red, green, blue
 
 
@@ -210,8 +226,8 @@ def points(
             colour, style = looks[label]
             axis.plot(places, np.median(values, axis=1), color=colour, linestyle=style, linewidth=1.2, label=label)
             axis.scatter(np.repeat(places, values.shape[1]), values.ravel(), color=colour, s=14, alpha=0.6)
-        axis.set_xscale("log")
-        axis.set_yscale("log")
+        logarithmic(axis, "x")
+        logarithmic(axis, "y")
         axis.set_xlabel(across)
         axis.set_ylabel(up)
         axis.set_title(heading, fontsize=10)

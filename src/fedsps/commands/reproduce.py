@@ -12,7 +12,7 @@ from fedsps.checks import choice
 from fedsps.options import AsJson, Runs
 from fedsps.paper.document import document
 from fedsps.paper.page import Scale
-from fedsps.paper.reproduce import PAGES, find, reproduce
+from fedsps.paper.reproduce import PAGES, check_room, find, reproduce
 from fedsps.terminal import bar_columns, paper, print_json, say, screen
 
 
@@ -21,7 +21,10 @@ def reproduce_command(
     show: Annotated[bool, typer.Option("--list", help="Show the pages and stop.")] = False,
     scale: Annotated[str, typer.Option(help="smoke (minutes), laptop (150 rounds), or paper (hours).")] = "smoke",
     seeds: Annotated[int | None, typer.Option(help="Default: 3 at paper scale (1 for cifar), else 1.", min=1)] = None,
-    output: Annotated[Path, typer.Option(help="Folder for figures, tables and verdicts.")] = Path("reproduction"),
+    output: Annotated[
+        Path | None,
+        typer.Option(help="Folder for figures, tables and verdicts. Default: reproduction/SCALE.", show_default=False),
+    ] = None,
     text: Annotated[Path | None, typer.Option(help="The Markdown document. Default: OUTPUT/README.md.")] = None,
     jobs: Annotated[int, typer.Option(help="Runs at the same time, in processes of one thread each.", min=1)] = 1,
     runs: Runs = Path("runs"),
@@ -37,10 +40,12 @@ def reproduce_command(
     chosen = [find(name) for name in pages or PAGES]
     if show:
         for page in chosen:
-            paper.print(
-                f"{page.name:12} {page.title} ({', '.join(claim.id for claim in page.claims)})", highlight=False
-            )
+            claims = ", ".join(claim.id for claim in page.claims)
+            paper.print(f"{page.name:12} {page.title} ({claims})", highlight=False, soft_wrap=True)
         return
+    output = output or Path("reproduction", scale)
+    for page in chosen:
+        check_room(page, scale, output)  # type: ignore[arg-type]
     outcomes = []
     with Progress(*bar_columns(), console=screen) as progress:
         bar = progress.add_task("", total=None, note="")

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import pandas as pd
 
 from fedsps.paper.page import Evidence, Numbers, Records
 
@@ -11,8 +12,7 @@ Check = Callable[[Records, str], Evidence]
 
 def ratio(records: Records, panel: str, over: str, under: str, column: str) -> Numbers:
     """For each seed one line's final value over another's."""
-    with np.errstate(invalid="ignore"):
-        return records.final(panel, over, column) / records.final(panel, under, column)
+    return records.final(panel, over, column) / records.final(panel, under, column)
 
 
 def all_of(*checks: Check, effect: Callable[[Numbers], Numbers] = lambda found: found.max(0)) -> Check:
@@ -29,8 +29,7 @@ def all_of(*checks: Check, effect: Callable[[Numbers], Numbers] = lambda found: 
 
 def farthest(ratios: Numbers) -> Numbers:
     """Of `[checks, seeds]` ratios, for each seed the one that is farthest from 1."""
-    with np.errstate(divide="ignore"):
-        place = np.abs(np.log(ratios)).argmax(0)
+    place = np.abs(np.log(ratios)).argmax(0)
     return np.array([column[row] for column, row in zip(ratios.T, place, strict=True)])
 
 
@@ -93,10 +92,7 @@ def small_spread(panels: Sequence[str], label: str, spread: str, size: str, boun
 
     def check(records: Records, column: str) -> Evidence:
         worst = np.stack(
-            [
-                np.array([float((run.history[spread] / run.history[size]).mean()) for run in records.of(panel, label)])
-                for panel in panels
-            ]
+            [records.each(panel, label, lambda table: float((table[spread] / table[size]).mean())) for panel in panels]
         ).max(0)
         return Evidence(worst <= bound, worst)
 
@@ -105,8 +101,9 @@ def small_spread(panels: Sequence[str], label: str, spread: str, size: str, boun
 
 def trend(records: Records, panel: str, label: str, column: str) -> Numbers:
     """For each seed the mean of a column over the last tenth of the rounds, over that over the first tenth."""
-    found = []
-    for run in records.of(panel, label):
-        table, tenth = run.history, max(1, len(run.history) // 10)
-        found.append(float(table[column].iloc[-tenth:].mean() / table[column].iloc[:tenth].mean()))
-    return np.array(found)
+
+    def change(table: pd.DataFrame) -> float:
+        tenth = max(1, len(table) // 10)
+        return float(table[column].iloc[-tenth:].mean() / table[column].iloc[:tenth].mean())
+
+    return records.each(panel, label, change)

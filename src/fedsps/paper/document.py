@@ -3,7 +3,7 @@
 import math
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from fedsps.paper.page import OUTCOMES
 from fedsps.paper.reproduce import PAGES
 from fedsps.result import read_json
 
-KEYS = {"title", "note", "scale", "seeds", "runs", "trials", "figures", "shown", "verdicts"}
+KEYS = {"title", "note", "scale", "seeds", "runs", "trials", "figures", "shown", "verdicts", "panels"}
 INTRODUCTION = """\
 A verdict is *holds* where the criterion is met on every seed, *does not hold* where it is met on none, and *undecided*
 where the seeds disagree or a number is missing. The criteria were written before the numbers were seen. The paper does
@@ -26,7 +26,7 @@ share. Times are sums, one thread a run: of the rounds without evaluations, and 
 def document(folder: Path, place: Path) -> str:
     """The text of `place` on all pages that lie in the folder; figures are linked relative to it."""
     pages = [read(folder / f"{name}.json") for name in PAGES if (folder / f"{name}.json").is_file()]
-    verdicts = [verdict for page in pages for verdict in page["verdicts"]]
+    verdicts = [verdict | {"scale": page["scale"]} for page in pages for verdict in page["verdicts"]]
     counted = Counter(verdict["outcome"] for verdict in verdicts)
     where = os.path.relpath(folder, place.parent)
     parts = [
@@ -34,11 +34,14 @@ def document(folder: Path, place: Path) -> str:
         INTRODUCTION,
         _table(["page", "scale", "seeds", "runs", "training", "trials", "searches", *OUTCOMES], map(_facts, pages)),
         f"{len(verdicts)} verdicts: " + ", ".join(f"{counted[outcome]} *{outcome}*" for outcome in OUTCOMES) + ".",
-        _table(["id", "statement", "place", "loss", "verdict", "numbers", "criterion"], map(_cells, verdicts)),
+        _table(["id", "statement", "place", "scale", "loss", "verdict", "numbers", "criterion"], map(_cells, verdicts)),
     ]
     for page in pages:
         command = f"`fedsps reproduce {page['page']} --scale {page['scale']} --seeds {page['seeds']}`"
         parts += [f"## {page['title']}", " ".join([page["note"], f"Written by {command}."]).strip()]
+        winners = list(_winners(page))
+        if winners:
+            parts.append(_table(["panel", "line", "what the search chose"], winners))
         parts += [f"![{page['title']}]({Path(where, figure).as_posix()})" for figure in page["figures"]]
         for name in page["shown"]:
             table = _read_table(folder / f"{name}.csv", page["page"])
@@ -52,6 +55,15 @@ def read(path: Path) -> dict[str, Any]:
     if not page.keys() >= KEYS:
         raise DataError(f"{path} was written by another version: run fedsps reproduce {path.stem} again")
     return page
+
+
+def _winners(page: Mapping[str, Any]) -> Iterator[Sequence[object]]:
+    """The parameters of the lines that were searched for."""
+    for panel in page["panels"]:
+        for line in panel["lines"]:
+            if line["tuned"]:
+                values = ", ".join(f"{name} {value:g}" for name, value in line["tuned"].items())
+                yield panel["heading"], line["label"], values
 
 
 def _read_table(path: Path, page: str) -> pd.DataFrame:
@@ -75,7 +87,8 @@ def duration(seconds: float) -> str:
 def _cells(verdict: Mapping[str, Any]) -> Sequence[object]:
     loss = f"`{verdict['loss']}`" if verdict["loss"] else ""
     bold = f"**{verdict['outcome']}**"
-    return verdict["id"], verdict["statement"], verdict["place"], loss, bold, verdict["numbers"], verdict["criterion"]
+    what = (verdict[key] for key in ("id", "statement", "place", "scale"))
+    return *what, loss, bold, verdict["numbers"], verdict["criterion"]
 
 
 def _table(headings: Any, rows: Any) -> str:

@@ -130,7 +130,9 @@ def final(records: Records) -> pd.DataFrame:
 
 def draw(records: Records, panels: Sequence[Panel], folder: Path) -> list[Path]:
     """The figure, and the steps needed against a."""
-    plot.draw([curves(records, panel) for panel in panels], [folder / "example1.png", folder / "example1.pdf"])
+    plot.draw(
+        [curves(records, panel, across="step") for panel in panels], [folder / "example1.png", folder / "example1.pdf"]
+    )
     table = records.tables[COUNTS]
     series = {
         f"Example 1, {name}": {

@@ -6,7 +6,9 @@ from fedsps import plot
 from fedsps.paper.page import Panel, Records
 
 
-def curves(records: Records, panel: Panel, column: str | None = None, heading: str | None = None) -> plot.Curves:
+def curves(
+    records: Records, panel: Panel, column: str | None = None, heading: str | None = None, across: str = "round"
+) -> plot.Curves:
     """The lines of a panel; accuracies on a linear scale, everything else on a logarithmic one."""
     column = column or panel.column
     runs = records.runs[panel.name]
@@ -16,6 +18,7 @@ def curves(records: Records, panel: Panel, column: str | None = None, heading: s
         histories={label: [run.history for run in some] for label, some in runs.items()},
         algorithms={label: str(some[0].spec["algorithm"]) for label, some in runs.items()},
         logarithmic="accuracy" not in column,
+        across=across,
     )
 
 

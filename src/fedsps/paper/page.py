@@ -16,6 +16,12 @@ Outcome = Literal["holds", "does not hold", "undecided"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 Numbers = npt.NDArray[np.float64]
 LOSSES = ("train_loss", "cohort_loss")
+WORST = {
+    "train_loss": np.inf,
+    "cohort_loss": np.inf,
+    "test_loss": np.inf,
+    "test_accuracy": -np.inf,
+}  # of a diverged run
 Report = Callable[[str, int, int], None]  # what is being done, how far, of how much
 
 
@@ -94,22 +100,20 @@ class Records:
         return list(self.runs[panel])
 
     def final(self, panel: str, label: str, column: str) -> Numbers:
-        """For each seed the mean of a column over the last tenth of the rounds; infinite if the run diverged."""
+        """For each seed the mean of a column over the last tenth of the rounds, or the worst if the run diverged."""
         return np.array([last_tenth(run, column) for run in self.of(panel, label)])
 
-    def mean(self, panel: str, label: str, column: str) -> Numbers:
-        """For each seed the mean of a column over all rounds."""
-        return np.array([float(run.history[column].mean()) for run in self.of(panel, label)])
-
-    def best(self, panel: str, label: str, column: str) -> Numbers:
-        """For each seed the largest value of a column."""
-        return np.array([float(run.history[column].max()) for run in self.of(panel, label)])
+    def each(self, panel: str, label: str, number: Callable[[pd.DataFrame], float]) -> Numbers:
+        """For each seed a number made of the history; NaN if the run diverged."""
+        return np.array(
+            [np.nan if run.diverged_at is not None else number(run.history) for run in self.of(panel, label)]
+        )
 
 
 def last_tenth(run: Result, column: str) -> float:
     """The mean of a column over the evaluated rounds of the last tenth."""
     if run.diverged_at is not None:
-        return np.inf
+        return WORST.get(column, np.nan)
     table = run.history
     return float(table.loc[table["round"] > 0.9 * table["round"].max(), column].mean())
 
@@ -142,7 +146,8 @@ class Claim:
     def verdicts(self, records: Records) -> "list[Verdict]":
         """One verdict, or one for each loss."""
         columns = LOSSES if self.on_loss else ("",)
-        return [Verdict(self, column, *decide(self.check(records, column))) for column in columns]
+        with np.errstate(invalid="ignore", divide="ignore"):  # of diverged runs: infinity over infinity is undecided
+            return [Verdict(self, column, *decide(self.check(records, column))) for column in columns]
 
 
 def decide(evidence: Evidence) -> tuple[Outcome, Numbers]:
@@ -171,7 +176,8 @@ class Verdict:
         if size == 0:
             return "no numbers"
         low, mean, high = self.effect.min(), self.effect.mean(), self.effect.max()
-        spread = f" ({low:.3g} to {high:.3g}, {size} {over}s)" if size > 1 else f" (1 {over})"
+        many = f"{over}es" if over.endswith("ch") else f"{over}s"
+        spread = f" ({low:.3g} to {high:.3g}, {size} {many})" if size > 1 else f" (1 {over})"
         return f"{self.claim.effect} {mean:.3g}{spread}"
 
 
@@ -189,5 +195,6 @@ class Page:
     claims: Sequence[Claim]
     note: str = ""  # what we chose where the paper is silent, and what a scale reduces
     seeds: int = 3  # at paper scale; of a computed page at every scale
+    is_seeded: bool = True  # whether other numbers of seeds make sense
     compute: Callable[[Sequence[Panel], Work], Records] | None = None
     shown: Sequence[str] = ()  # tables that the document shows

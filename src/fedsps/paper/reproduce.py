@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from fedsps.errors import unknown
-from fedsps.paper.page import Page, Panel, Records, Report, Scale, Verdict, Work
-from fedsps.paper.train import train
-from fedsps.result import number
+from fedsps.errors import ConfigurationError, unknown
+from fedsps.paper.page import Line, Page, Panel, Records, Report, Scale, Tuned, Verdict, Work
+from fedsps.paper.train import search, train
+from fedsps.result import number, read_json
 
 PAGES = {  # where each page is written
     "example1": "example1:PAGE",
@@ -63,13 +63,24 @@ def reproduce(
 
     Without `seeds` there is one, or as many as the page has at paper scale.
     """
+    check_room(page, scale, folder)
     panels = page.panels(scale)
-    seeds = seeds or (page.seeds if scale == "paper" or page.compute else 1)
+    if seeds is None or not page.is_seeded:
+        seeds = page.seeds if scale == "paper" or page.compute else 1
     records = (page.compute or train)(panels, Work(page.name, scale, seeds, runs, jobs, report))
     verdicts = [verdict for claim in page.claims for verdict in claim.verdicts(records)]
     outcome = Outcome(page, scale, seeds, panels, records, page.draw(records, panels, folder), verdicts)
     write(outcome, folder)
     return outcome
+
+
+def check_room(page: Page, scale: Scale, folder: Path) -> None:
+    """Refuse to write over the same page at another scale, which may have taken hours."""
+    path = folder / f"{page.name}.json"
+    if path.is_file() and (found := read_json(path).get("scale")) != scale:
+        raise ConfigurationError(
+            f"{path} holds the page {page.name} at {found} scale, not {scale}: name another folder with --output"
+        )
 
 
 def write(outcome: Outcome, folder: Path) -> None:
@@ -98,12 +109,14 @@ def plain(outcome: Outcome) -> dict[str, object]:
     """A page as JSON: what the document and `fedsps report` need besides figures, tables and run folders."""
     records = outcome.records
 
-    def line(panel: Panel, label: str) -> dict[str, object]:
-        runs = records.of(panel.name, label)
+    def line(panel: Panel, line: Line) -> dict[str, object]:
+        runs, spec = records.of(panel.name, line.label), records.of(panel.name, line.label)[0].spec
+        tuned = isinstance(line.algorithm, Tuned) and search(panel, line, line.algorithm, outcome.scale).space
         return {
-            "label": label,
-            "algorithm": runs[0].spec["algorithm"],
-            "runs": list(records.digests.get((panel.name, label), ())),
+            "label": line.label,
+            "algorithm": spec["algorithm"],
+            "tuned": {name: spec["parameters"][name] for name in tuned or ()},
+            "runs": list(records.digests.get((panel.name, line.label), ())),
             "diverged": {str(run.spec["seed"]): run.diverged_at for run in runs if run.diverged_at is not None},
         }
 
@@ -122,7 +135,7 @@ def plain(outcome: Outcome) -> dict[str, object]:
                 "name": panel.name,
                 "heading": panel.title,
                 "column": panel.column,
-                "lines": [line(panel, one.label) for one in panel.lines],
+                "lines": [line(panel, one) for one in panel.lines],
             }
             for panel in outcome.panels
             if panel.name in records.runs
