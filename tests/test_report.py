@@ -378,6 +378,63 @@ def test_a_broken_run_is_named(tmp_path):
         collect([tmp_path])
 
 
+def change(folder, file, without=None, **changes):
+    """Rewrite a JSON file of a run."""
+    found = json.loads((folder / file).read_text()) | changes
+    found.pop(without, None)
+    (folder / file).write_text(json.dumps(found))
+
+
+def without_columns(folder):
+    history()[["round"]].to_parquet(folder / "history.parquet")
+
+
+@pytest.mark.parametrize(
+    ("damage", "file", "what"),
+    [
+        (lambda folder: (folder / "summary.json").write_text("{}"), "summary.json", "no diverged_at"),
+        (lambda folder: (folder / "summary.json").write_text(""), "summary.json", "cannot be read"),
+        (lambda folder: (folder / "spec.json").write_text("{}"), "spec.json", "no algorithm"),
+        (lambda folder: (folder / "spec.json").write_text("[]"), "spec.json", "JSON object"),
+        (lambda folder: change(folder, "spec.json", without="seed"), "spec.json", "no seed"),
+        (lambda folder: change(folder, "spec.json", local_steps="5"), "spec.json", "its local_steps is '5'"),
+        (lambda folder: change(folder, "spec.json", parameters=[1]), "spec.json", r"its parameters is \[1\]"),
+        (lambda folder: change(folder, "summary.json", provenance=[]), "summary.json", r"its provenance is \[\]"),
+        (lambda folder: (folder / "history.parquet").write_text("?"), "history.parquet", "cannot be read"),
+        (without_columns, "history.parquet", "no numbers for train_loss, cohort_loss"),
+        (lambda folder: (folder / "spec.json").unlink(), "", "no spec.json"),
+    ],
+)
+def test_a_damaged_run_is_named_with_the_remedy(tmp_path, damage, file, what):
+    folder = save(tmp_path)
+    damage(folder)
+    with pytest.raises(DataError, match=rf"{folder.name}.*{file}.*{what}.*: delete the folder and run again") as found:
+        page(collect([tmp_path]))
+    assert "\n" not in str(found.value)
+
+
+def test_runs_of_another_version_are_shown_with_what_is_recorded(tmp_path):
+    save(tmp_path / "runs")
+    newer = save(tmp_path / "runs", seed=1)
+    change(newer, "spec.json", novelty=3, parameters={"cap": 2.0, "fresh": 1.5})
+    other = save(tmp_path / "runs", seed=2)
+    change(other, "spec.json", algorithm="fednew", parameters={"power": 2})
+    part = save(tmp_path / "runs", seed=3)
+    change(part, "spec.json", algorithm="sps+newpart", parameters={"sps.cap": 2})
+    found = report(tmp_path / "runs")
+    labels = {row[1] for row in found.rows if len(row) > 1}
+    assert labels == {"fedsps", "fedsps cap=2 fresh=1.5", "fednew", "sps+newpart"}
+    assert "novelty" in found.text
+    assert {one["label"] for lines in found.data.values() for one in lines} == labels
+
+
+def test_foreign_json_files_are_no_pages(tmp_path):
+    out = save_page(tmp_path / "out", table=rows(), lines=[line()])
+    for name, text in [("list", "[]"), ("torn", "{"), ("other", '{"verdicts": 5}'), ("tune", "{}")]:
+        (out / f"{name}.json").write_text(text)
+    assert [one.found["page"] for one in collect([out]).pages] == ["convex"]
+
+
 def test_without_plotly_the_extra_is_named(tmp_path, monkeypatch):
     save(tmp_path)
     monkeypatch.setitem(sys.modules, "plotly.offline", None)

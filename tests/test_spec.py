@@ -1,6 +1,8 @@
 """Specs: JSON, digest, and what a run's folder holds."""
 
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -99,6 +101,61 @@ def test_run_is_cached_and_loads_its_model(tmp_path):
     assert calls == [1, 2, 3, 4]
     np.testing.assert_array_equal(fresh.history["train_loss"], first.history["train_loss"])
     assert fedsps.load(tmp_path / spec.digest).spec == spec.json()
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("summary.json", "{}", "summary.json is damaged (it has no diverged_at)"),
+        ("summary.json", "", "summary.json cannot be read"),
+        (
+            "summary.json",
+            '{"diverged_at": null, "data": {}, "provenance": {}}',
+            "summary.json is damaged (its data has no shape or no classes)",
+        ),
+        ("spec.json", "{}", "spec.json is damaged (it has no algorithm)"),
+        ("spec.json", None, "is damaged (it has no spec.json)"),
+        ("history.parquet", None, "is damaged (it has no history.parquet)"),
+        ("model.safetensors", None, "is damaged (it has no model.safetensors)"),
+        ("model.safetensors", "?", "model.safetensors cannot be read"),
+    ],
+)
+def test_a_damaged_cached_run_is_named_with_the_remedy(tmp_path, file, text, message):
+    spec = Spec.of(named("fedsps"), rounds=2)
+    run(spec, tmp_path)
+    path = tmp_path / spec.digest / file
+    path.unlink() if text is None else path.write_text(text)
+    with pytest.raises(fedsps.DataError, match=f"{spec.digest}.*{re.escape(message)}") as found:
+        run(spec, tmp_path)
+    assert str(found.value).endswith("delete the folder and run again, or give train or compare --fresh")
+    assert len(run(spec, tmp_path, fresh=True).history) == 2, "the remedy works"
+    assert len(run(spec, tmp_path).history) == 2
+
+
+def test_the_model_of_another_version_is_named(tmp_path):
+    spec = Spec.of(named("fedsps"), rounds=2)
+    run(spec, tmp_path)
+    path = tmp_path / spec.digest / "spec.json"
+    for change in ({"novelty": 1}, {"model": "newnet"}, {"dtype": "float8"}):
+        path.write_text(json.dumps(spec.json() | change))
+        with pytest.raises(fedsps.DataError, match=f"{spec.digest}/spec.json is of another version .*unknown"):
+            fedsps.load(path.parent)
+
+
+def test_a_summary_is_there_in_full_or_not_at_all(tmp_path, monkeypatch):
+    spec = Spec.of(named("fedsps"), rounds=2)
+    run(spec, tmp_path)
+
+    def killed(path, target):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        fedsps.load(tmp_path / spec.digest).save(tmp_path / spec.digest)
+    assert not is_done(spec, tmp_path)
+    monkeypatch.undo()
+    assert len(run(spec, tmp_path).history) == 2
+    assert is_done(spec, tmp_path)
 
 
 def test_a_run_that_the_callback_stops_is_not_taken_for_a_finished_one(tmp_path):

@@ -111,7 +111,7 @@ class Named:
         shown = [
             f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}"
             for key, value in self.parameters.items()
-            if value != usual[key] or any(value != other[key] for other in alike)
+            if key not in usual or value != usual[key] or any(value != other.get(key) for other in alike)
         ]
         own = self.name.rpartition(":")[2]
         namesakes = any(other.name != self.name and other.name.rpartition(":")[2] == own for other in others)

@@ -18,9 +18,24 @@ from safetensors.torch import load_model, save_model
 from torch import nn
 
 from fedsps.errors import DataError
+from fedsps.history import COLUMNS
 from fedsps.version import __version__
 
 SPEC, HISTORY, SUMMARY, WEIGHTS = "spec.json", "history.parquet", "summary.json", "model.safetensors"
+KINDS: dict[str, dict[str, Any]] = {  # what is read from a run's files; those of another version may hold more
+    SPEC: {
+        "algorithm": str,
+        "model": str,
+        "clients": int,
+        "local_steps": int,
+        "batch_size": int | None,
+        "cohort": int,
+        "seed": int,
+    },
+    SUMMARY: {"diverged_at": int | None, "data": dict, "provenance": dict},
+}
+MAY_LACK = {"data": str, "parameters": dict, "files": dict}  # of the spec, in runs from Python and of a federation
+REMEDY = "delete the folder and run again, or give train or compare --fresh"
 
 
 @cache
@@ -83,12 +98,15 @@ class Result:
         """Write `spec.json`, `history.parquet`, `summary.json` and the weights (safetensors) into a folder."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
+        (folder / SUMMARY).unlink(missing_ok=True)
         (folder / SPEC).write_text(json.dumps(self.spec, indent=2) + "\n")
         self.history.to_parquet(folder / HISTORY, index=False)
         if self.model is not None:
             save_model(self.model, str(folder / WEIGHTS))
-        # last, so that a folder with a summary is complete
-        (folder / SUMMARY).write_text(json.dumps(self.summary, indent=2) + "\n")
+        # last, and all or nothing, so that a folder with a summary is complete
+        partial = (folder / SUMMARY).with_suffix(".partial")
+        partial.write_text(json.dumps(self.summary, indent=2) + "\n")
+        partial.replace(folder / SUMMARY)
         return folder
 
     @classmethod
@@ -96,20 +114,62 @@ class Result:
         """Read what `save` wrote. The architecture is not in the folder: give a `model` to get its weights back."""
         folder = Path(folder)
         missing = [name for name in (SPEC, HISTORY, SUMMARY) if not (folder / name).is_file()]
-        if missing:
+        if SUMMARY in missing:
             raise DataError(f"{folder} is not the folder of a finished run: it has no {', '.join(missing)}")
-        summary = read_json(folder / SUMMARY)
+        if missing:
+            raise damaged(folder, f"it has no {', '.join(missing)}")
+        spec, summary = _read(folder / SPEC), _read(folder / SUMMARY)
+        history = _read_history(folder / HISTORY)
         if model is not None:
-            try:
-                load_model(model, folder / WEIGHTS)
-            except (RuntimeError, OSError, SafetensorError) as error:
-                raise DataError(f"the weights in {folder / WEIGHTS} do not fit the model: {error}") from error
-        try:
-            history = pd.read_parquet(folder / HISTORY)
-        except (OSError, ValueError) as error:
-            raise DataError(f"{folder / HISTORY} cannot be read ({error})") from error
-        spec = read_json(folder / SPEC)
+            load_weights(folder, model)
         return cls(model, history, spec, summary["diverged_at"], summary["data"], summary["provenance"])
+
+
+def damaged(path: Path, what: str) -> DataError:
+    """An error for a run folder, or a file in it, that cannot be used."""
+    return DataError(f"{path} is damaged ({what}): {REMEDY}")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The spec or the summary of a run, with what is read from it in place."""
+    try:
+        found = read_json(path)
+    except DataError as error:
+        raise DataError(f"{error}: {REMEDY}") from error
+    kinds = KINDS[path.name]
+    if path.name == SPEC:
+        kinds = kinds | {name: kind for name, kind in MAY_LACK.items() if name in found}
+    for name, kind in kinds.items():
+        if name not in found:
+            raise damaged(path, f"it has no {name}")
+        if not isinstance(found[name], kind):
+            raise damaged(path, f"its {name} is {found[name]!r}")
+    return found
+
+
+def _read_history(path: Path) -> pd.DataFrame:
+    try:
+        table = pd.read_parquet(path)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} cannot be read ({error}): {REMEDY}") from error
+    numbers = table.select_dtypes("number").columns
+    missing = [name for name in COLUMNS if name not in numbers]
+    if missing:
+        raise damaged(path, f"it has no numbers for {', '.join(missing)}")
+    return table
+
+
+def load_weights(folder: Path, model: nn.Module) -> None:
+    """Fill a run's weights into its model."""
+    path = folder / WEIGHTS
+    if not path.is_file():
+        raise damaged(folder, f"it has no {WEIGHTS}")
+    try:
+        load_model(model, path)
+    except (OSError, SafetensorError) as error:
+        raise DataError(f"{path} cannot be read ({error}): {REMEDY}") from error
+    except RuntimeError as error:
+        raise DataError(f"the weights in {path} do not fit the model: {error}") from error
 
 
 def read_json(path: Path) -> dict[str, Any]:

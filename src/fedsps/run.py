@@ -21,7 +21,7 @@ from fedsps.errors import ConfigurationError, DataError, FedspsError, unknown
 from fedsps.models import LeNet, LogisticRegression, ResNet18
 from fedsps.network import Loss
 from fedsps.objects import import_object
-from fedsps.result import SPEC, SUMMARY, Result, read_json
+from fedsps.result import SPEC, SUMMARY, Result, damaged, load_weights
 from fedsps.session import Callback, Engine
 from fedsps.shapes import DTYPES
 from fedsps.spec import Spec, file_digest
@@ -48,8 +48,7 @@ class Task:
 
 def task(spec: Spec) -> Task:
     """Load and split the data, and build the model."""
-    if spec.dtype not in DTYPES:
-        raise unknown("dtype", spec.dtype, DTYPES)
+    _check_dtype(spec)
     columns = (spec.client_column, spec.target_column)
     data = _data(spec.data, spec.scaling, *columns, spec.loss == "squared", spec.files.get("data"))
     loss = loss_name(spec, data.classes)
@@ -140,8 +139,14 @@ def loss_name(spec: Spec, classes: int) -> str:
 
 def build_model(spec: Spec, shape: tuple[int, ...], classes: int) -> nn.Module:
     """A built-in model that fits the data, or the user's own; its start is decided by the spec's seed."""
+    _check_dtype(spec)
     with streams.torch_seed(spec.seed, "model"):
         return _model(spec, shape, classes).to(DTYPES[spec.dtype])
+
+
+def _check_dtype(spec: Spec) -> None:
+    if spec.dtype not in DTYPES:
+        raise unknown("dtype", spec.dtype, DTYPES)
 
 
 def _model(spec: Spec, shape: tuple[int, ...], classes: int) -> nn.Module:
@@ -226,13 +231,22 @@ def run(
 def load(folder: str | Path, model: nn.Module | None = None) -> Result:
     """A finished run from its folder, with its trained model if it is one of the built-in ones or given."""
     folder = Path(folder)
-    if model is None and (folder / SPEC).is_file() and (folder / SUMMARY).is_file():
-        found = read_json(folder / SPEC)
-        if "data" in found:
-            spec, facts = Spec.from_json(found), read_json(folder / SUMMARY)["data"]
-            try:
-                model = build_model(spec, tuple(facts["shape"]), facts["classes"])
-            except ConfigurationError:
-                if ":" not in spec.model:
-                    raise  # else the user's own file is gone: the history is still worth having
-    return Result.load(folder, model)
+    result = Result.load(folder, model)
+    if model is None and "data" in result.spec:
+        model = _model_of(folder, result)
+        if model is not None:
+            load_weights(folder, model)
+    return replace(result, model=model)
+
+
+def _model_of(folder: Path, result: Result) -> nn.Module | None:
+    """The model of a run before training; None if it is the user's own, and its file is gone."""
+    shape, classes = result.data.get("shape"), result.data.get("classes")
+    if not isinstance(shape, list) or not isinstance(classes, int):
+        raise damaged(folder / SUMMARY, "its data has no shape or no classes")
+    try:
+        return build_model(Spec.from_json(result.spec), tuple(shape), classes)
+    except ConfigurationError as error:
+        if ":" in result.spec["model"]:
+            return None  # the history is still worth having
+        raise DataError(f"{folder / SPEC} is of another version of fedsps ({error}): use that, or run again") from error

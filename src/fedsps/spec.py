@@ -100,7 +100,8 @@ class Spec:
         for name in found:
             if name not in known:
                 raise unknown("setting", name, known)
-        tuples = {key: tuple(value) if isinstance(value, list) else value for key, value in found["parameters"].items()}
+        parameters = found.get("parameters", {})
+        tuples = {key: tuple(value) if isinstance(value, list) else value for key, value in parameters.items()}
         return cls(**(found | {"parameters": tuples}))
 
 

@@ -89,11 +89,13 @@ def _pages(place: Path) -> list[Reproduced]:
         try:
             found = read_json(path)
         except DataError as error:
+            if path.stem not in PAGES:
+                continue
             raise DataError(f"{error}: run fedsps reproduce again, or take the file out of the folder") from error
-        if "verdicts" not in found:
-            continue
         if not found.keys() >= KEYS:
-            raise DataError(f"{path} was written by another version: run fedsps reproduce {path.stem} again")
+            if path.stem in PAGES and "verdicts" in found:
+                raise DataError(f"{path} was written by another version: run fedsps reproduce {path.stem} again")
+            continue
         table = path.with_suffix(".csv")
         shown = {name: _table(place / f"{name}.csv") for name in found["shown"]}
         pages.append(Reproduced(found, _table(table) if table.is_file() else None, shown))

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import pandas as pd
 
 from fedsps import plot
 from fedsps.catalogue import CATALOGUE, Named
+from fedsps.errors import ConfigurationError
 from fedsps.report.collect import Reproduced, Run
 from fedsps.spec import Spec
 from fedsps.terminal import task_title
@@ -138,8 +139,8 @@ def _line(name: str, algorithm: str, runs: Sequence[Run]) -> Line:
 
 def title(spec: dict[str, Any]) -> str:
     """A run's task in one line; what was trained from Python or in a federation does not name its data."""
-    if "data" in spec:
-        return task_title(Spec.from_json(spec))
+    if "data" in spec:  # a setting of another version is in the list of settings, if not here
+        return task_title(Spec(**{one.name: spec[one.name] for one in fields(Spec) if one.name in spec}))
     steps = f"{spec['local_steps']} local steps, batch {spec['batch_size'] or 'all'}"
     model = str(spec["model"]).partition("(")[0]  # a federation's is the module in full
     return f"{model}, {spec['clients']} clients, {spec['cohort'] or 'all'} a round, {steps}"
@@ -159,7 +160,10 @@ def label(spec: dict[str, Any], others: Iterable[dict[str, Any]] = ()) -> str:
         short = name.partition("(")[0]
         return short if all(other["algorithm"] == name for other in alike) else name
     if ":" not in name:
-        return _named(spec).label(*(_named(other) for other in alike))
+        try:
+            return _named(spec).label(*(_named(other) for other in alike))
+        except ConfigurationError:
+            pass  # of another version: its defaults are not known here
     differ = [
         f"{key}={value}"
         for key, value in spec["parameters"].items()
