@@ -31,6 +31,7 @@ def test_every_setting_changes_the_digest():
     ]  # fmt: skip
     assert len({spec.digest for spec in [base, *others]}) == 7
     assert Spec.of(named("fedsps", cap=1.0)).digest == base.digest, "defaults are written out"
+    assert Spec.of(parse("fedsps:cap=1")[0]).digest == base.digest, "1 and 1.0 are one value"
     assert len(base.digest) == 12
 
 

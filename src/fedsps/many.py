@@ -1,10 +1,13 @@
 """Many runs: one after another in this process, or in several processes of one thread each."""
 
 import multiprocessing
+import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
+from multiprocessing.managers import SyncManager
 from pathlib import Path
 from queue import Empty
 from typing import Any
@@ -16,6 +19,7 @@ from fedsps.run import run
 from fedsps.session import Engine, Row
 from fedsps.spec import Spec
 
+SPAWN = multiprocessing.get_context("spawn")  # a forked torch can hang
 Submit = Callable[..., Future[Any]]
 Watch = Callable[[int, Row], None]  # the number of the spec in the list, and the row of its last round
 
@@ -35,7 +39,9 @@ def run_all(
             run(spec, runs, fresh=fresh, engine=engine, callback=None if watch is None else _watched(watch, number))
             for number, spec in enumerate(specs)
         ]
-    with multiprocessing.get_context("spawn").Manager() as manager, workers(jobs) as submit:
+    manager = SyncManager(ctx=SPAWN)
+    manager.start(_end_with_parent)
+    with manager, workers(jobs) as submit:
         rows = manager.Queue()
         waiting: dict[Future[Any], int] = {
             submit(_work, spec, runs, fresh, engine, number, rows if watch else None): number
@@ -54,13 +60,12 @@ def run_all(
 def workers(jobs: int) -> Iterator[Submit]:
     """A way to run functions in `jobs` processes of one torch thread each, or in this one if `jobs` is 1.
 
-    Behind an error or Ctrl-C nothing is left running.
+    Behind an error or Ctrl-C nothing is left running, nor where this process is killed.
     """
     if jobs == 1:
         yield _run_here
         return
-    # spawned, since a forked torch can hang
-    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), torch.set_num_threads, (1,))
+    pool = ProcessPoolExecutor(jobs, SPAWN, _start_worker)
     try:
         yield pool.submit
     except BaseException:
@@ -69,6 +74,23 @@ def workers(jobs: int) -> Iterator[Submit]:
         pool.shutdown(wait=True, cancel_futures=True)
         raise
     pool.shutdown()
+
+
+def _start_worker() -> None:
+    torch.set_num_threads(1)
+    _end_with_parent()
+
+
+def _end_with_parent() -> None:
+    """Let this process end when the one that started it is gone; a killed one cannot say so."""
+    parent = multiprocessing.parent_process()
+
+    def watch() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _run_here(function: Callable[..., Any], *arguments: Any) -> Future[Any]:

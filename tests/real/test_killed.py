@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -61,6 +62,45 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(tmp_path):
     weights = [(next(place.iterdir()) / "model.safetensors").read_bytes() for place in (straight, killed)]
     assert weights[0] == weights[1]
     assert not (folder / "checkpoint.safetensors").exists()
+
+
+def descendants(pid):
+    """The ids of the processes that a process started, and that they started."""
+    own = [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return own + [other for one in own for other in descendants(one)]
+
+
+def is_there(pid):
+    """Whether a process runs; one that ended and was not asked for its exit code does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_until(happened, seconds):
+    deadline = time.monotonic() + seconds
+    while not happened() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return happened()
+
+
+def test_the_workers_of_a_killed_command_end_with_it(tmp_path):
+    words = ["compare", "fedsps", "fedavg", "--rounds", "1000000", "--evaluate-every", "0", "--jobs", "2"]
+    process = subprocess.Popen([sys.executable, "-m", "fedsps", *words], cwd=tmp_path, stderr=subprocess.DEVNULL)
+    workers = []
+    try:
+        assert wait_until(lambda: len(list(tmp_path.glob("runs/*/checkpoint.safetensors"))) == 2, 120)
+        workers = descendants(process.pid)
+        assert len(workers) >= 2
+        process.kill()
+        process.wait(timeout=30)
+        assert wait_until(lambda: not any(map(is_there, workers)), 15), [one for one in workers if is_there(one)]
+    finally:
+        process.kill()
+        process.wait()
+        for one in filter(is_there, workers):
+            os.kill(one, signal.SIGKILL)
 
 
 def test_ctrl_c_says_how_to_go_on(tmp_path):
