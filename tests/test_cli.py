@@ -43,6 +43,22 @@ def test_version_and_help(fed):
     assert "--local-steps" in fed("compare", "--help")[1]
 
 
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("tune", ("fedavg:client_stepsize=0.01/0.1/1", "fedavg:client_stepsize=1e-4..1")),
+        ("train", ("fedsps:cap=10,smoothing=paper", "sps+amsgrad+polyaverage")),
+        ("compare", ("fedavg:client_stepsize=0.01/0.1/1", "file.py:Class")),
+        ("report", ("Run folders",)),
+        ("reproduce", ("all if none is named",)),
+        ("algorithms", ("One algorithm, in full",)),
+    ],
+)
+def test_help_explains_the_arguments(fed, command, words):
+    shown = fed(command, "--help")[1]
+    assert [word for word in words if word not in shown] == [], "click 8.5 drops it: install with constraints.txt"
+
+
 def test_train_writes_a_run_folder_and_comes_back_from_it(fed, tmp_path):
     code, out, err = fed("train", "fedsps:cap=2", *QUICK, "--json")
     assert (code, err == "") == (0, False)
