@@ -42,6 +42,7 @@ WORDS = {  # what an axis says of a column
     "stepsize_mean": "mean stepsize",
     "stepsize_one_mean": "mean stepsize of one client",
 }
+LEGEND: dict[str, Any] = {"fontsize": 7, "framealpha": 0.8, "edgecolor": "none"}  # readable over curves
 Colour = tuple[float, float, float]
 
 
@@ -92,7 +93,7 @@ def draw(
     for axis, panel in zip(axes, panels, strict=False):
         _curves(axis, panel, (bands or {}).get(panel.column))
         if not shared_legend:
-            axis.legend(fontsize=7, frameon=False)
+            axis.legend(**LEGEND)
     if shared_legend:
         handles, labels = axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), frameon=False, fontsize=9)
@@ -233,7 +234,7 @@ def points(
         axis.set_title(heading, fontsize=10)
         axis.grid(True, which="major", alpha=0.25)
         axis.spines[["top", "right"]].set_visible(False)
-        axis.legend(fontsize=7, frameon=False)
+        axis.legend(**LEGEND)
     save(figure, paths)
 
 
@@ -267,5 +268,5 @@ def shares(
         axis.set_title(heading, fontsize=10)
         axis.grid(True, which="major", alpha=0.25)
         axis.spines[["top", "right"]].set_visible(False)
-        axis.legend(fontsize=7, frameon=False)
+        axis.legend(**LEGEND)
     save(figure, paths)

@@ -52,7 +52,8 @@ def document(folder: Path, place: Path) -> str:
 def read(path: Path) -> dict[str, Any]:
     """A page's file."""
     page = read_json(path)
-    if not page.keys() >= KEYS:
+    lines = [line for panel in page.get("panels", ()) for line in panel["lines"]]
+    if not page.keys() >= KEYS or any("tuned" not in line for line in lines):
         raise DataError(f"{path} was written by another version: run fedsps reproduce {path.stem} again")
     return page
 

@@ -89,7 +89,7 @@ def write(outcome: Outcome, folder: Path) -> None:
     name, records = outcome.page.name, outcome.records
     tables = ({name: table(records)} if records.runs else {}) | dict(records.tables)
     for stem, one in tables.items():
-        one.to_csv(folder / f"{stem}.csv", index=False, float_format="%.8g")
+        one.to_csv(folder / f"{stem}.csv", index=False, float_format="%.6g")
     (folder / f"{name}.json").write_text(json.dumps(plain(outcome), indent=2) + "\n")
 
 

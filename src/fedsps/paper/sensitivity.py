@@ -30,7 +30,7 @@ def panels(scale: Scale) -> list[Panel]:
     by_scale = [
         Panel(
             f"{method} {tau}",
-            f"scale of {NAMES[method]}, {tau} local steps",
+            f"{'(c) ' if (method, tau) == ('fedsps', 5) else ''}scale of {NAMES[method]}, {tau} local steps",
             setting | {"local_steps": tau},
             lines[method],
         )
