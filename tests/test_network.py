@@ -350,3 +350,34 @@ def test_whatever_a_model_raises_is_one_clear_error():
 
     with pytest.raises(fedsps.ConfigurationError, match="cannot take a batch of client 0 .*KeyError"):
         fedsps.train(Broken(4, 3).double(), make_clients(), rounds=1)
+
+
+@pytest.mark.parametrize("make", [LeNet, lambda: ResNet18(width=2, channels=1)])
+def test_layouts_and_engines_agree_on_images(make):
+    """Built-in networks are trained with channels last, one client after another; stacked they cannot be."""
+    goal = Network(make().double())
+    assert goal.prefers_loop
+    random = torch.Generator().manual_seed(0)
+    images = torch.randn(3, 4, 1, 28, 28, dtype=torch.float64, generator=random)
+    labels = torch.randint(10, (3, 4), generator=random)
+    buffers = {name: value.expand(3, *value.shape) for name, value in goal.buffers.items()}
+    losses, gradients, after = goal.loss_and_gradient(goal.x.expand(3, -1), buffers, images, labels)
+    for client in range(3):
+        loss, gradient, own = goal.loss_and_gradient(goal.x, goal.buffers, images[client], labels[client])
+        assert torch.allclose(loss, losses[client])
+        assert torch.allclose(gradient, gradients[client], atol=1e-10)
+        assert all(torch.allclose(own[name], after[name][client]) for name in own)
+
+
+def test_a_users_module_gets_its_images_as_they_are():
+    class Viewing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3 * 8 * 8, 2)
+
+        def forward(self, images):
+            return self.layer(images.view(len(images), -1))
+
+    goal = Network(Viewing())
+    assert not goal.prefers_loop
+    assert goal.outputs(goal.x, {}, torch.randn(5, 3, 8, 8)).shape == (5, 2)

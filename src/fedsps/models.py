@@ -37,6 +37,8 @@ class LeNet(nn.Module):
     linear 120 - ReLU - linear 84 - ReLU - linear classes
     """
 
+    channels_last = True  # see `Network`
+
     def __init__(self, channels: int = 1, side: int = 28, classes: int = 10) -> None:
         super().__init__()
         flat = 16 * ((side // 2 - 4) // 2) ** 2
@@ -54,13 +56,8 @@ class LeNet(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits."""
-        logits: Tensor = self.classifier(self.convolutions(_layout(images)).flatten(1))
+        logits: Tensor = self.classifier(self.convolutions(images).flatten(1))
         return logits
-
-
-def _layout(images: Tensor) -> Tensor:
-    """Channels last where no gradient is wanted: evaluations are up to 1.5 times faster on a CPU, training is not."""
-    return images if torch.is_grad_enabled() else images.to(memory_format=torch.channels_last)
 
 
 Norm = Literal["batch", "group"]
@@ -73,6 +70,8 @@ class ResNet18(nn.Module):
     classes. `norm="batch"` is what the code that the paper builds on uses; `"group"` has no running statistics, the
     usual choice for non-i.i.d. clients.
     """
+
+    channels_last = True  # see `Network`
 
     def __init__(self, channels: int = 3, classes: int = 10, width: int = 64, norm: Norm = "batch") -> None:
         super().__init__()
@@ -92,7 +91,7 @@ class ResNet18(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits."""
-        logits: Tensor = self.classifier(self.blocks(self.stem(_layout(images))).mean((-2, -1)))
+        logits: Tensor = self.classifier(self.blocks(self.stem(images)).mean((-2, -1)))
         return logits
 
 

@@ -20,6 +20,11 @@ class Objective(Protocol):
         """The buffers at the start."""
         ...
 
+    @property
+    def prefers_loop(self) -> bool:
+        """Whether one client after another is faster than all at once."""
+        ...
+
     def loss_and_gradient(
         self, x: Tensor, buffers: Tensors, inputs: Tensor, targets: Tensor
     ) -> tuple[Tensor, Tensor, Tensors]:

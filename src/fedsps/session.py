@@ -150,7 +150,7 @@ def prepare(setting: Setting, engine: Engine) -> tuple[Setting, Collect]:
         ) from error
     goal.check_targets(outputs, federation.targets)
     setting = replace(setting, sample_bytes=sample_bytes)
-    if engine == "loop":
+    if engine == "loop" or (engine == "auto" and goal.prefers_loop):
         return setting, loop.collect
     try:
         twice = [_twice(value) for value in (goal.x, inputs, targets)]
