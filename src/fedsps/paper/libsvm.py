@@ -53,7 +53,7 @@ def _claims(names: Sequence[str]) -> tuple[Claim, ...]:
         ),
         Claim(
             "L1 cap",
-            "the same with a cap of 100, which seldom binds",
+            "the same with a cap of 100",
             "our question",
             "final loss at most 1.1 times both, on every data set",
             "largest loss ratio",
