@@ -334,19 +334,30 @@ def _study(search: Search, url: str) -> Any:
     except ImportError as error:
         raise ConfigurationError("tuning needs optuna: pip install 'fedsps[tune]'") from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    waits = {"connect_args": {"timeout": 100}} if url.startswith("sqlite") else None
-    try:
-        storage = optuna.storages.RDBStorage(url, engine_kwargs=waits)
-    except Exception as error:  # of the database, its driver, or the URL
-        hidden = re.sub(r":[^:@/]*@", ":***@", url)
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise ConfigurationError(
-            f"the storage {hidden} cannot be opened: {reason}. It is an SQLAlchemy URL, such as sqlite:///tune.db or "
-            "postgresql://user:password@host/base, and the database's driver must be installed"
-        ) from error
+    storage = _open(url)
     pruner = (
         optuna.pruners.SuccessiveHalvingPruner(min_resource=search.halve_from, reduction_factor=4)
         if search.halve_from
         else optuna.pruners.NopPruner()
     )
     return optuna.create_study(storage=storage, study_name=search.name, pruner=pruner, load_if_exists=True)
+
+
+def _open(url: str) -> Any:
+    import optuna
+
+    waits = {"connect_args": {"timeout": 100}} if url.startswith("sqlite") else None
+    for _ in range(5):
+        try:
+            return optuna.storages.RDBStorage(url, engine_kwargs=waits)
+        except Exception as error:  # of the database, its driver, or the URL
+            problem = error
+            if not any(words in str(error).lower() for words in ("already exists", "unique constraint")):
+                break  # else another process makes the same tables at this moment
+            time.sleep(1)
+    hidden = re.sub(r":[^:@/]*@", ":***@", url)
+    reason = str(problem).strip().partition("\n")[0]
+    raise ConfigurationError(
+        f"the storage {hidden} cannot be opened: {reason}. It is an SQLAlchemy URL, "
+        "such as sqlite:///tune.db or postgresql://user:password@host/base, and the database's driver must be installed"
+    ) from problem
