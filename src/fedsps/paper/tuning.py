@@ -219,9 +219,10 @@ PAGE = Page(
         "mean, over the data sets, of a point's loss over the least loss there. Of N points in random order, K as "
         "good as FedSPS, the first good one comes after (N + 1) / (K + 1) runs on average; where K is 0 it never "
         "comes, and N + 1 is shown. Points that diverged count as not as good; so do those that the LeNet searches "
-        "dropped early, which makes their numbers of runs upper bounds. The paper's table is for FedAvg and FedAMS. "
-        "The figure shows the share of the grid that ends at or below a multiple of FedSPS's loss. A verdict is "
-        "*undecided* where the searches disagree."
+        "dropped early, which makes their numbers of runs upper bounds. The paper's table is for FedAvg and FedAMS; "
+        "the loss ratio is infinite where the search dropped the paper's point. The figure shows the share of the "
+        "grid that ends at or below a multiple of FedSPS's loss. A verdict is *undecided* where the searches "
+        "disagree."
     ),
     seeds=1,
     is_seeded=False,
