@@ -34,6 +34,17 @@ FEDERATION_COLUMNS = {
 }
 """What a real federation records beside."""
 
+TITLES = {  # short, for axes and menus
+    "train_loss": "training loss",
+    "cohort_loss": "cohort loss",
+    "test_loss": "test loss",
+    "test_accuracy": "test accuracy",
+    "stepsize_mean": "mean stepsize",
+    "stepsize_std_clients": "deviation of stepsizes over clients",
+    "stepsize_one_mean": "mean stepsize of one client",
+    "stepsize_one_std": "deviation of stepsizes of one client",
+}
+
 
 def row(done: Round, number: int, seconds: float, scores: dict[str, float]) -> dict[str, Any]:
     """The row of one round; what was not evaluated is NaN."""

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from fedsps.errors import ConfigurationError
+from fedsps.history import TITLES
 
 # One colour an algorithm throughout; variants of one algorithm differ in shade and line style. The first ones are Okabe
 # and Ito's, which readers with any colour vision can tell apart.
@@ -35,13 +36,6 @@ COLOURS = {
 }
 OTHERS = ("#4D4D4D", "#B2182B", "#2166AC", "#762A83", "#1B7837")
 LINES = ("-", "--", "-.", ":")
-WORDS = {  # what an axis says of a column
-    "train_loss": "training loss",
-    "cohort_loss": "cohort loss",
-    "test_accuracy": "test accuracy",
-    "stepsize_mean": "mean stepsize",
-    "stepsize_one_mean": "mean stepsize of one client",
-}
 LEGEND: dict[str, Any] = {"fontsize": 7, "framealpha": 0.8, "edgecolor": "none"}  # readable over curves
 Colour = tuple[float, float, float]
 
@@ -123,7 +117,7 @@ def _curves(axis: Any, panel: Curves, deviation: str | None) -> None:
         axis.fill_between(table.index, low, high, color=colour, alpha=0.15, linewidth=0)
     axis.set_xlabel(panel.across)
     axis.set_title(panel.heading, fontsize=10)
-    words = WORDS.get(panel.column, panel.column)
+    words = TITLES.get(panel.column, panel.column)
     if words not in panel.heading:
         axis.set_ylabel(words)
     axis.grid(True, which="major", alpha=0.25)

@@ -14,7 +14,7 @@ import torch
 import fedsps
 from fedsps.engine.flower import Settings
 from fedsps.federation.processes import _family, _stats, start, wait_until
-from fedsps.federation.programs import environment
+from fedsps.federation.programs import environment, online
 from fedsps.federation.run import run
 from fedsps.federation.up import down, up
 
@@ -125,16 +125,16 @@ def test_a_killed_node_is_missed_and_comes_back(federation, tmp_path):
         for pid in _family({node.pid}, _stats()):  # in mid-round
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        for _ in range(20):  # as a service manager would: Flower refuses it until it has noticed that it was gone
-            log = Path(node.log).with_suffix(".again.log")
-            again = start(node.name, node.command, environment(federation.folder), federation.mark, node.address, log)
-            if not wait_until(lambda one=again: not one.is_alive(), 10):
-                fresh.append(again)
-                return
+        assert wait_until(lambda: online(federation.folder) == NODES - 1, TIMEOUT)  # Flower refuses it until then
+        log = Path(node.log).with_suffix(".again.log")
+        fresh.append(start(node.name, node.command, environment(federation.folder), federation.mark, node.address, log))
+        assert wait_until(lambda: online(federation.folder) == NODES, TIMEOUT)
+        (marks / "back").touch()
 
     thread = threading.Thread(target=kill_then_return)
     thread.start()
-    config = {"rounds": 14, "deadline": 40.0, "test.faults": "1/1/hang", "test.marks": str(marks), "evaluate_every": 0}
+    faults = " ".join(["1/1/hang", *(f"0/{round}/wait" for round in range(2, 12))])  # 200 s for it to come back
+    config = {"rounds": 14, "deadline": 40.0, "test.faults": faults, "test.marks": str(marks), "evaluate_every": 0}
     found, _ = go(federation, tmp_path / "runs", **config)
     thread.join()
     counted = found.history["clients"].tolist()

@@ -16,12 +16,7 @@ Outcome = Literal["holds", "does not hold", "undecided"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 Numbers = npt.NDArray[np.float64]
 LOSSES = ("train_loss", "cohort_loss")
-WORST = {
-    "train_loss": np.inf,
-    "cohort_loss": np.inf,
-    "test_loss": np.inf,
-    "test_accuracy": -np.inf,
-}  # of a diverged run
+WORST = {"train_loss": np.inf, "cohort_loss": np.inf, "test_accuracy": -np.inf}  # what a diverged run ends at
 Report = Callable[[str, int, int], None]  # what is being done, how far, of how much
 
 

@@ -109,8 +109,9 @@ def plain(outcome: Outcome) -> dict[str, object]:
     """A page as JSON: what the document and `fedsps report` need besides figures, tables and run folders."""
     records = outcome.records
 
-    def line(panel: Panel, line: Line) -> dict[str, object]:
-        runs, spec = records.of(panel.name, line.label), records.of(panel.name, line.label)[0].spec
+    def plain_line(panel: Panel, line: Line) -> dict[str, object]:
+        runs = records.of(panel.name, line.label)
+        spec = runs[0].spec
         tuned = isinstance(line.algorithm, Tuned) and search(panel, line, line.algorithm, outcome.scale).space
         return {
             "label": line.label,
@@ -135,7 +136,7 @@ def plain(outcome: Outcome) -> dict[str, object]:
                 "name": panel.name,
                 "heading": panel.title,
                 "column": panel.column,
-                "lines": [line(panel, one) for one in panel.lines],
+                "lines": [plain_line(panel, line) for line in panel.lines],
             }
             for panel in outcome.panels
             if panel.name in records.runs

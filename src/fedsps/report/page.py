@@ -11,21 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from fedsps.errors import ConfigurationError
+from fedsps.history import TITLES
 from fedsps.report.collect import Material, Reproduced
 from fedsps.report.figures import POINTS, Figure, of_page, of_runs
 from fedsps.report.tables import frame, runs_section, verdicts_section
 from fedsps.version import __version__
 
-COLUMNS = {
-    "train_loss": "training loss",
-    "cohort_loss": "cohort loss",
-    "test_loss": "test loss",
-    "test_accuracy": "test accuracy",
-    "stepsize_mean": "stepsize: mean",
-    "stepsize_std_clients": "stepsize: deviation over clients",
-    "stepsize_one_mean": "stepsize of one client: mean",
-    "stepsize_one_std": "stepsize of one client: deviation",
-}
 DASHES = {"solid": "", "dash": "6 3", "dashdot": "6 3 1 3", "dot": "2 3"}
 
 
@@ -104,7 +95,7 @@ def _figures(heading: str, figures: Sequence[Figure], data: dict[str, Any], word
 def _controls(figure: Figure) -> str:
     columns = "".join(
         f'<option value="{escape(column)}"{" selected" if column == figure.column else ""}>'
-        f"{escape(COLUMNS.get(column, column))}</option>"
+        f"{escape(TITLES.get(column, column))}</option>"
         for column in figure.columns
     )
     scales = "<option value=log>log</option><option value=linear>linear</option>"

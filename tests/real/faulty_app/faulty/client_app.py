@@ -9,6 +9,7 @@ from flwr.clientapp import ClientApp
 
 from faulty.task import data, model
 from fedsps.engine.flower import client_app
+from fedsps.federation.processes import wait_until
 
 honest = client_app(model, data)
 app = ClientApp()
@@ -32,6 +33,8 @@ def train(message, context):
         if not mark.exists():  # once
             mark.touch()
             time.sleep(600)
+    if what == "wait":  # a while, for the one that was killed
+        wait_until((Path(str(context.run_config["test.marks"])) / "back").exists, 20)
     reply = honest(message, context)
     if what.startswith("sleep"):
         time.sleep(float(what.removeprefix("sleep")))
