@@ -115,7 +115,7 @@ LENET = Page(
             "FedSPS and FedSPS-Global converge almost identically",
             "figure 4, appendix",
             "final losses within 10 % of each other on both",
-            "loss ratio, farthest from 1",
+            "most unequal loss ratio",
             all_of(*(within(kind, "FedSPS-Global", "FedSPS", 0.9, 1.1) for kind in NAMES), effect=farthest),
         ),
     ),

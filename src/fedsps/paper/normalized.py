@@ -38,7 +38,7 @@ PAGE = Page(
             "normalisation has no effect on i.i.d. data",
             "figure 6a",
             "final losses within 2 % of each other, with and without sampling",
-            "loss ratio, farthest from 1",
+            "most unequal loss ratio",
             all_of(
                 *(within(name, "FedSPS-Normalized", "FedSPS", 0.98, 1.02) for name in ("iid", "iid sampled")),
                 effect=farthest,
@@ -49,7 +49,7 @@ PAGE = Page(
             "it is slightly worse on non-i.i.d. data",
             "figure 6b",
             "FedSPS-Normalized's final loss between 1 and 1.25 times FedSPS's, with and without sampling",
-            "loss ratio, farthest from 1",
+            "most unequal loss ratio",
             all_of(
                 *(
                     within(name, "FedSPS-Normalized", "FedSPS", 1.0, 1.25)
