@@ -4,6 +4,7 @@ import copy
 import itertools
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import get_args
 
 import numpy as np
@@ -91,6 +92,18 @@ def test_spread_and_trend():
     assert small(found, "").true.all()
     wide = Records({"p": {"A": [run(stepsize_std_clients=0.4)]}})
     assert not small(wide, "").true.any()
+
+
+def test_the_table_has_a_hundred_rounds_and_all_evaluated_ones():
+    def rounds(some, evaluated):
+        numbers = np.arange(1, some + 1)
+        history = pd.DataFrame({"round": numbers, "train_loss": np.where(numbers % evaluated, np.nan, 1.0)})
+        one = replace(run(), history=history)
+        return table(Records({"p": {"A": [one]}}))["round"].tolist()
+
+    assert rounds(500, 125) == list(range(5, 501, 5))
+    assert rounds(500, 3) == sorted({*range(3, 501, 3), *range(5, 501, 5)})
+    assert rounds(20, 20) == list(range(1, 21))
 
 
 def test_a_page_is_run_drawn_and_judged(tmp_path):

@@ -125,8 +125,10 @@ def _curves(axis: Any, panel: Curves, deviation: str | None) -> None:
     if panel.logarithmic and deviation is None:
         logarithmic(axis)
     elif "accuracy" in panel.column:  # the first rounds would stretch the axis
-        drawn = np.concatenate([line.get_ydata() for line in axis.get_lines()])
-        axis.set_ylim(bottom=np.nanquantile(drawn, 0.04) - 0.01)
+        rounds, drawn = np.concatenate([line.get_xydata() for line in axis.get_lines()]).T
+        later = drawn[(rounds > 0.1 * rounds.max()) & np.isfinite(drawn)]
+        if later.size:
+            axis.set_ylim(bottom=later.min() - 0.01)
 
 
 def logarithmic(axis: Any, which: Literal["x", "y"] = "y") -> None:
