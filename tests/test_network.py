@@ -186,6 +186,40 @@ def test_ignored_targets_count_neither_in_training_nor_in_evaluation():
     left_out = fedsps.train(net, [(inputs[kept], targets[kept])] * 2, rounds=3, batch_size=None)
     torch.testing.assert_close(marked.model.weight, left_out.model.weight)
     assert marked.history["train_loss"].tolist() == pytest.approx(left_out.history["train_loss"].tolist())
+    tested = [
+        fedsps.train(net, [(inputs, targets)], rounds=1, test=(inputs[some], targets[some])).history["test_accuracy"][0]
+        for some in (slice(None), kept)
+    ]
+    assert tested[0] == pytest.approx(tested[1])
+
+
+@pytest.mark.parametrize("engine", ["loop", "stacked"])
+def test_a_batch_that_does_not_count_at_all_changes_nothing(engine):
+    torch.manual_seed(0)
+    net = nn.Linear(4, 3).double()
+    inputs = torch.randn(3, 4).double()
+    nothing, something = (inputs, torch.full((3,), -100)), (inputs, torch.tensor([0, 1, -100]))
+    found = fedsps.train(net, [nothing, something], rounds=2, batch_size=None, engine=engine)
+    alone = fedsps.train(net, [something], rounds=1, batch_size=None)
+    assert found.diverged_at is None
+    first = fedsps.train(net, [nothing, something], rounds=1, batch_size=None, engine=engine)
+    torch.testing.assert_close(first.model.weight - net.weight, (alone.model.weight - net.weight) / 2)
+
+
+@pytest.mark.parametrize("engine", ["loop", "stacked"])
+def test_complex_buffers_are_averaged(engine):
+    class Turn(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 3)
+            self.register_buffer("turn", torch.polar(torch.ones(4), torch.arange(4.0)))
+
+        def forward(self, x):
+            return self.linear(torch.view_as_real(x * self.turn)[..., 0])
+
+    clients = [(inputs.float(), targets) for inputs, targets in make_clients()]
+    found = fedsps.train(Turn(), clients, rounds=2, engine=engine)
+    torch.testing.assert_close(found.model.turn, Turn().turn)
 
 
 def test_a_model_that_returns_no_tensor_is_refused():

@@ -90,6 +90,31 @@ def test_models_start_from_the_seed(tmp_path, monkeypatch):
     assert (starts[0] != starts[2]).any()
 
 
+def test_a_model_whose_file_has_changed_is_not_loaded(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = "import torch\ndef make():\n    return torch.nn.Linear(64, 10)\n"
+    (tmp_path / "net.py").write_text(text)
+    spec = Spec.of("fedsps", model="net.py:make", rounds=1)
+    run(spec)
+    assert fedsps.load(Path("runs", spec.digest)).model is not None
+    (tmp_path / "net.py").write_text(text.replace("Linear(64, 10)", "Linear(64, 10).requires_grad_()"))
+    found = fedsps.load(Path("runs", spec.digest))
+    assert found.model is None
+    assert len(found.history) == 1
+
+
+def test_a_spec_takes_the_algorithm_by_name():
+    assert Spec.of("fedsps:cap=10") == Spec.of(named("fedsps", cap=10.0))
+    assert Spec.of("fedsps", rounds=np.int64(3), seed=np.int64(1)) == Spec.of("fedsps", rounds=3, seed=1)
+    assert Spec.of(named("fedsps", cap=np.float32(2))).digest == Spec.of(named("fedsps", cap=2.0)).digest
+    with pytest.raises(fedsps.ConfigurationError, match="2 algorithms in one spec"):
+        Spec.of("fedsps:cap=1/10")
+    with pytest.raises(fedsps.ConfigurationError, match="algorithm must be given by its name"):
+        Spec.of(fedsps.FedSPS())
+    with pytest.raises(fedsps.ConfigurationError, match="make specs by Spec.of"):
+        run(Spec(rounds=2))
+
+
 def test_run_is_cached_and_loads_its_model(tmp_path):
     spec = Spec.of(named("fedsps"), rounds=4)
     first = run(spec, tmp_path)

@@ -1,6 +1,7 @@
 """`train`: what it takes, what it returns, when it stops, and that it goes on where it was stopped."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from conftest import make_clients
 from torch import nn
-from torch.utils.data import TensorDataset
+from torch.utils.data import IterableDataset, TensorDataset
 
 import fedsps
 from fedsps.history import COLUMNS
@@ -295,6 +296,88 @@ def test_an_interrupt_saves_what_was_done(unequal_clients, tmp_path, monkeypatch
         model(), unequal_clients, rounds=5, checkpoint=tmp_path, callback=lambda row: rounds.append(row["round"])
     )
     assert rounds == [4, 5]
+
+
+def test_an_interrupted_evaluation_leaves_the_round_before(unequal_clients, tmp_path, monkeypatch):
+    from fedsps import session
+
+    whole = fedsps.train(model(), unequal_clients, rounds=5)
+    calls, scores = [], session.scores
+
+    def interrupted(*arguments):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return scores(*arguments)
+
+    monkeypatch.setattr(session, "scores", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        fedsps.train(model(), unequal_clients, rounds=5, checkpoint=tmp_path)
+    found = fedsps.train(model(), unequal_clients, rounds=5, checkpoint=tmp_path)
+    columns = ["round", "train_loss", "stepsize_mean"]
+    assert found.history[columns].equals(whole.history[columns])
+
+
+def test_only_true_stops_training(unequal_clients):
+    """Progress bars and files return numbers."""
+    assert len(fedsps.train(model(), unequal_clients, rounds=3, callback=lambda row: 5).history) == 3
+    assert len(fedsps.train(model(), unequal_clients, rounds=3, callback=lambda row: True).history) == 1
+
+
+def test_numpy_numbers_are_numbers(unequal_clients, tmp_path):
+    found = fedsps.train(model(), unequal_clients, rounds=np.int64(2), local_steps=np.int32(2), seed=np.int64(1))
+    found.save(tmp_path)
+    assert fedsps.load(tmp_path, model()).spec["local_steps"] == 2
+
+
+def test_partial_losses_are_told_apart(unequal_clients, tmp_path):
+    for smoothing in (0.1, 0.9):
+        loss = partial(F.cross_entropy, label_smoothing=smoothing)
+        fedsps.train(model(), unequal_clients, rounds=2, loss=loss, checkpoint=tmp_path / str(smoothing))
+    with pytest.raises(fedsps.FedspsError, match="belongs to"):
+        fedsps.train(model(), unequal_clients, rounds=3, loss=loss, checkpoint=tmp_path / "0.1")
+
+
+def test_a_gradient_that_overflows_is_divergence_not_a_stepsize_of_0():
+    clients = [(1e16 * torch.ones(4, 1), torch.ones(4, 1))] * 2
+    found = fedsps.train(nn.Linear(1, 1), clients, rounds=3, loss=F.mse_loss)
+    assert found.diverged_at == 1
+
+
+class Endless(IterableDataset):
+    def __iter__(self):
+        yield from ()
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (Endless(), "client 0's data set has no length"),
+        (
+            (torch.ones(2, 4), ["a", "b"]),
+            r"client 0's samples cannot be made into two tensors \(.*give arrays of numbers",
+        ),
+        ((torch.ones(2, 4), torch.tensor([1.0, torch.nan])), "client 0's targets hold NaN or infinity"),
+        ((np.ones((2, 4))[::-1], np.zeros(2)), "client 0's samples cannot be made into two tensors"),
+    ],
+)
+def test_data_that_is_no_numbers_is_refused(data, message):
+    with pytest.raises(fedsps.DataError, match=message):
+        fedsps.train(model(), [data], rounds=1)
+
+
+@pytest.mark.parametrize(
+    ("test", "message"),
+    [
+        ((torch.ones(2, 4), torch.tensor([0, 3])), "the model has 3 outputs, but targets go from 0 to 3"),
+        ((torch.ones(2, 5), torch.tensor([0, 1])), "cannot take a batch of the test data"),
+    ],
+)
+def test_test_data_is_tried_before_training(unequal_clients, test, message):
+    rounds = []
+    with pytest.raises(fedsps.ConfigurationError, match=message):
+        fedsps.train(model(), unequal_clients, rounds=2, test=test, callback=rounds.append)
+    assert rounds == []
 
 
 def test_a_callback_cannot_change_the_history(unequal_clients):

@@ -10,11 +10,10 @@ from fedsps.errors import ConfigurationError, unknown
 
 
 def positive(name: str, value: float | torch.Tensor) -> None:
-    """Refuse what is not a finite number above 0 (or a tensor of such numbers, in a sweep of settings)."""
-    numbers = value.flatten().tolist() if isinstance(value, torch.Tensor) else [value]
-    for number in numbers:
-        if isinstance(number, bool) or not isinstance(number, int | float | np.number) or not 0 < number < math.inf:
-            raise ConfigurationError(f"{name} must be a finite number above 0; got {number!r}")
+    """Refuse what is not a finite number above 0, or a tensor of one."""
+    number = value.item() if isinstance(value, torch.Tensor) and value.numel() == 1 else value
+    if isinstance(number, bool) or not isinstance(number, int | float | np.number) or not 0 < number < math.inf:
+        raise ConfigurationError(f"{name} must be a finite number above 0; got {value!r}")
 
 
 def fraction(name: str, value: float) -> None:
@@ -29,10 +28,11 @@ def truth(name: str, value: bool) -> None:
         raise ConfigurationError(f"{name} must be true or false; got {value!r}")
 
 
-def count(name: str, value: int, least: int = 1) -> None:
-    """Refuse what is not a whole number of at least `least`."""
+def count(name: str, value: int, least: int = 1) -> int:
+    """The number as Python's own; refuse what is not a whole number of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise ConfigurationError(f"{name} must be a whole number of at least {least}; got {value!r}")
+    return int(value)
 
 
 def choice(name: str, value: str, kinds: Collection[str]) -> None:

@@ -39,7 +39,9 @@ def score(objective: Objective, x: Tensor, buffers: Tensors, federation: Federat
             )
         )
         accuracies.append(
-            _means(hits.to(losses[-1].dtype), sizes) if hits is not None else torch.full_like(losses[-1], torch.nan)
+            _means(hits.nan_to_num(0.0), sizes) / _means((~hits.isnan()).to(hits.dtype), sizes)
+            if hits is not None
+            else torch.full_like(losses[-1], torch.nan)
         )
     return Score(torch.cat(losses), torch.cat(accuracies))
 

@@ -3,6 +3,7 @@
 import copy
 import hashlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -104,7 +105,7 @@ class Network:
         self, parameters: Tensors, buffers: Tensors, inputs: Tensor, targets: Tensor
     ) -> tuple[Tensor, Tensors]:
         outputs, after = self._forward(parameters, buffers, inputs)
-        return self._loss(outputs, targets), after
+        return self.loss(outputs, targets), after
 
     def _parameters(self, x: Tensor) -> Tensors:
         pieces = x.split(self._sizes, dim=-1)
@@ -124,8 +125,10 @@ class Network:
         return inputs.to(memory_format=torch.channels_last) if self.prefers_loop and inputs.ndim == 4 else inputs
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """The given loss."""
-        return self._loss(outputs, targets)
+        """The given loss; a cross-entropy of samples none of which counts is 0."""
+        if self._plain_mean is not F.cross_entropy or targets.is_floating_point():
+            return self._loss(outputs, targets)
+        return F.cross_entropy(outputs, targets, reduction="sum") / (targets != IGNORED).sum().clamp(min=1)
 
     @property
     def description(self) -> str:
@@ -134,7 +137,8 @@ class Network:
         for parameter in self._module.parameters():
             if not parameter.requires_grad:
                 frozen.update(parameter.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
-        loss = repr(self._loss) if isinstance(self._loss, nn.Module) else getattr(self._loss, "__qualname__", "loss")
+        told = isinstance(self._loss, nn.Module | partial)
+        loss = repr(self._loss) if told else getattr(self._loss, "__qualname__", "loss")
         return f"{self._module!r} with {frozen.hexdigest()} under {loss}"
 
     @property
@@ -151,11 +155,14 @@ class Network:
     def hits(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
         """Class with the largest output, or the sign of a single logit under a binary cross-entropy."""
         if is_binary(self._loss):
-            return (outputs > 0) == (targets > 0.5) if outputs.shape == targets.shape else None
+            return ((outputs > 0) == (targets > 0.5)).to(outputs.dtype) if outputs.shape == targets.shape else None
         if targets.is_floating_point() or outputs.ndim != targets.ndim + 1 or outputs.shape[0] != targets.shape[0]:
             return None
         simple = outputs.ndim == 2 and bool((targets < outputs.shape[1]).all())
-        return outputs.argmax(1) == targets if simple or is_cross_entropy(self._loss) else None
+        if not simple and not is_cross_entropy(self._loss):
+            return None
+        counted = targets != getattr(self._loss, "ignore_index", IGNORED)
+        return (outputs.argmax(1) == targets).to(outputs.dtype).where(counted, torch.nan)
 
     def accepted(self, targets: Tensor) -> Tensor:
         """The targets in the dtype that the loss wants: class numbers as int64, yes and no as floats."""

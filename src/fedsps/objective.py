@@ -54,7 +54,7 @@ class Objective(Protocol):
         ...
 
     def hits(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
-        """Which predictions are right `[B]`, or None where accuracy has no meaning."""
+        """1 for right predictions, 0 for wrong ones, NaN where the target does not count; None without a meaning."""
         ...
 
     def accepted(self, targets: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 An algorithm is made of parts (frozen values, state goes in and comes out as named tensors). A round is a few
 exchanges: the server broadcasts, each client works and answers, the server takes the mean of the answers. Everything
-here holds for one client (leading axes `[]`), for many at once (`[clients]`), and for sweeps (`[settings, clients]`).
+here holds for one client (leading axes `[]`), for many at once (`[clients]`), and for any more leading axes.
 """
 
 from collections.abc import Callable

@@ -20,7 +20,7 @@ from fedsps.data.federated import Federation
 from fedsps.errors import ConfigurationError, DataError, FedspsError, unknown
 from fedsps.models import LeNet, LogisticRegression, ResNet18
 from fedsps.network import Loss
-from fedsps.objects import import_object
+from fedsps.objects import import_object, source_digest
 from fedsps.result import SPEC, SUMMARY, Result, damaged, load_weights
 from fedsps.session import Callback, Engine
 from fedsps.shapes import DTYPES
@@ -49,6 +49,8 @@ class Task:
 def task(spec: Spec) -> Task:
     """Load and split the data, and build the model."""
     _check_dtype(spec)
+    if spec.partition is None:
+        raise ConfigurationError("the spec's partition is not decided: make specs by Spec.of")
     columns = (spec.client_column, spec.target_column)
     data = _data(spec.data, spec.scaling, *columns, spec.loss == "squared", spec.files.get("data"))
     loss = loss_name(spec, data.classes)
@@ -240,12 +242,15 @@ def load(folder: str | Path, model: nn.Module | None = None) -> Result:
 
 
 def _model_of(folder: Path, result: Result) -> nn.Module | None:
-    """The model of a run before training; None if it is the user's own, and its file is gone."""
+    """The model of a run before training; None if it is the user's own, and its file is gone or has changed."""
     shape, classes = result.data.get("shape"), result.data.get("classes")
     if not isinstance(shape, list) or not isinstance(classes, int):
         raise damaged(folder / SUMMARY, "its data has no shape or no classes")
     try:
-        return build_model(Spec.from_json(result.spec), tuple(shape), classes)
+        spec = Spec.from_json(result.spec)
+        if ":" in spec.model and source_digest(spec.model) != spec.files.get("model"):
+            return None
+        return build_model(spec, tuple(shape), classes)
     except ConfigurationError as error:
         if ":" in result.spec["model"]:
             return None  # the history is still worth having

@@ -46,12 +46,13 @@ class Session:
         began = time.perf_counter()
         after, done = play(self.setting, self.state, self._collect)
         seconds = time.perf_counter() - began
-        if after.x.isfinite().all() and (done.trace is None or done.trace.losses.isfinite().all()):
+        sound = after.x.isfinite().all() and (done.trace is None or done.trace.losses.isfinite().all())
+        if sound:
             check_bound(after.round, done.trace, done.clients)
-            self.state = after
-        scores = self._evaluate(after) if evaluate else {}
-        self.rows.append(history.row(done, after.round, seconds, scores))
-        return self.rows[-1]
+        row = history.row(done, after.round, seconds, self._evaluate(after) if evaluate else {})
+        self.state = after if sound else self.state  # only now: an interrupt leaves the round before, whole
+        self.rows.append(row)
+        return row
 
     def go_on(
         self,
@@ -79,7 +80,7 @@ class Session:
             if saver is not None and time.monotonic() - last_save >= save_seconds:
                 saver.save(self.state, self.rows)
                 last_save = time.monotonic()
-            if callback is not None and callback(dict(row)):
+            if callback is not None and callback(dict(row)) is True:
                 break
         if saver is not None:
             saver.save(self.state, self.rows)
@@ -94,6 +95,8 @@ def local(setting: Setting, engine: Engine = "auto", test: Federation | None = N
     """A run on this machine, which has all clients' data."""
     choice("engine", engine, get_args(Engine))
     setting, collect = prepare(setting, engine)
+    if test is not None:
+        _try(setting, test, "the test data", 0)
     return Session(setting, start(setting), collect, lambda state: scores(setting, state, test))
 
 
@@ -132,24 +135,9 @@ def prepare(setting: Setting, engine: Engine) -> tuple[Setting, Collect]:
     """Try the model on one small batch before the run: which engine can take it, and how much memory it needs."""
     goal, federation = setting.objective, setting.federation
     smallest = int(np.where(federation.sizes > 0, federation.sizes, federation.sizes.max() + 1).argmin())
-    start = int(federation.offsets[smallest])
-    rows = slice(start, start + int(min(federation.sizes[smallest], setting.batch_size or federation.sizes[smallest])))
-    inputs, targets = federation.inputs[rows].clone(), federation.targets[rows].clone()
-    try:
-        with warnings.catch_warnings(), streams.torch_seed(setting.seed, "trial"):
-            warnings.filterwarnings("error", message="Using a target size")  # torch would broadcast the two
-            goal.loss_and_gradient(goal.x, goal.buffers, inputs, targets)
-            sample_bytes = goal.sample_bytes(inputs, targets)
-            outputs = goal.outputs(goal.x, goal.buffers, inputs)
-    except FedspsError:
-        raise
-    except Exception as error:
-        raise ConfigurationError(
-            f"the model and the loss cannot take a batch of client {smallest} "
-            f"(inputs {_kind(inputs)}, targets {_kind(targets)}): {_first_line(error)}"
-        ) from error
-    goal.check_targets(outputs, federation.targets)
-    setting = replace(setting, sample_bytes=sample_bytes)
+    inputs, targets = _try(setting, federation, f"client {smallest}", smallest)
+    with streams.torch_seed(setting.seed, "trial"):
+        setting = replace(setting, sample_bytes=goal.sample_bytes(inputs, targets))
     if engine == "loop" or (engine == "auto" and goal.prefers_loop):
         return setting, loop.collect
     try:
@@ -163,6 +151,27 @@ def prepare(setting: Setting, engine: Engine) -> tuple[Setting, Collect]:
         warnings.warn(f"{reason}; training one client after another, which is slower", stacklevel=2)
         return setting, loop.collect
     return setting, stacked.collect
+
+
+def _try(setting: Setting, data: Federation, owner: str, client: int) -> tuple[Tensor, Tensor]:
+    """Take one batch of a client's; refuse data that the model and the loss cannot take."""
+    goal, start, size = setting.objective, int(data.offsets[client]), int(data.sizes[client])
+    rows = slice(start, start + min(size, setting.batch_size or size))
+    inputs, targets = data.inputs[rows].clone(), data.targets[rows].clone()
+    try:
+        with warnings.catch_warnings(), streams.torch_seed(setting.seed, "trial"):
+            warnings.filterwarnings("error", message="Using a target size")  # torch would broadcast the two
+            outputs = goal.outputs(goal.x, goal.buffers, inputs)
+            goal.check_targets(outputs, data.targets)
+            goal.loss_and_gradient(goal.x, goal.buffers, inputs, targets)
+    except FedspsError:
+        raise
+    except Exception as error:
+        raise ConfigurationError(
+            f"the model and the loss cannot take a batch of {owner} "
+            f"(inputs {_kind(inputs)}, targets {_kind(targets)}): {_first_line(error)}"
+        ) from error
+    return inputs, targets
 
 
 def _twice(value: Tensor) -> Tensor:

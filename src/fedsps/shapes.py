@@ -37,6 +37,11 @@ def mean(values: Tensor, weights: Tensor) -> Tensor:
     return total.to(values.dtype)
 
 
+def averages(values: Tensor) -> bool:
+    """Whether buffers of this dtype have a mean; counters have none."""
+    return values.is_floating_point() or values.is_complex()
+
+
 def scalars(x: Tensor, value: float | Tensor) -> Tensor:
     """One scalar a client, `[...]` for `x [..., d]`, in float32 at least."""
     dtype = torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype

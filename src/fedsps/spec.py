@@ -7,7 +7,9 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
-from fedsps.catalogue import Named, code_digest
+import numpy as np
+
+from fedsps.catalogue import Named, code_digest, parse
 from fedsps.checks import count
 from fedsps.errors import ConfigurationError, DataError, unknown
 from fedsps.objects import source_digest
@@ -58,14 +60,19 @@ class Spec:
     files: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, algorithm: Named, **settings: Any) -> Self:
+    def of(cls, algorithm: Named | str, **settings: Any) -> Self:
         """A spec with every default written out, and digests of the user's own files."""
-        spec = cls(algorithm=algorithm.name, parameters=algorithm.parameters, **settings)
-        known = {one.name: one.type for one in fields(cls)}
-        for name, kind in known.items():
-            value = getattr(spec, name)
-            if kind is int:
-                count(name, value, least=1 if name in AT_LEAST_ONE else 0)
+        if isinstance(algorithm, str):
+            algorithm, *others = parse(algorithm)
+            if others:
+                raise ConfigurationError(f"{1 + len(others)} algorithms in one spec: give one value for each parameter")
+        if not isinstance(algorithm, Named):
+            raise ConfigurationError(f'algorithm must be given by its name, like "fedsps:cap=10"; got {algorithm!r}')
+        plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in settings.items()}
+        spec = cls(algorithm=algorithm.name, parameters=algorithm.parameters, **plain)
+        for one in fields(cls):
+            if one.type is int:
+                count(one.name, getattr(spec, one.name), least=1 if one.name in AT_LEAST_ONE else 0)
         if not 0 <= spec.flipped < 1:
             raise ConfigurationError(f"flipped must be at least 0 and below 1; got {spec.flipped!r}")
         if spec.partition is None:
@@ -90,7 +97,7 @@ class Spec:
 
     def json(self) -> dict[str, Any]:
         """As plain JSON values."""
-        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        plain: dict[str, Any] = json.loads(json.dumps(asdict(self), default=lambda number: number.item()))  # NumPy's
         return plain
 
     @classmethod

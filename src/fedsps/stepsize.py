@@ -78,7 +78,8 @@ class PolyakRule(StepsizeRule):
         gap = seen.loss.to(size.dtype) - self._bound(seen, size)
         state = state | {"gap": torch.minimum(state["gap"], gap)}
         gap = gap.clamp(min=0)
-        return gap, torch.where(size > 0, gap / size, torch.inf), state
+        ratio = torch.where(size > 0, gap / size, torch.inf)
+        return gap, torch.where(size < torch.inf, ratio, torch.nan), state  # an overflow is no small stepsize
 
     def _bound(self, seen: Seen, size: Tensor) -> Tensor:
         if not isinstance(self.lower, tuple):

@@ -48,8 +48,8 @@ def train(
         result = fedsps.train(model, [(inputs, targets), ...], algorithm=fedsps.FedSPS(), rounds=500)
 
     Args:
-        model: any `nn.Module`. Training starts from its parameters, in their dtype and on their device; it is left
-            as it is, the trained copy is `result.model`.
+        model: any `nn.Module`. Training starts from its parameters, in their dtype and on their device (CPU or CUDA);
+            it is left as it is, the trained copy is `result.model`.
         clients: one `(inputs, targets)` pair, or one data set of such pairs, for each client. Sizes may differ.
         algorithm: what to train with; `FedSPS()` if not given.
         rounds: communication rounds.
@@ -63,7 +63,8 @@ def train(
         augment: "crop-flip" shifts (by up to 4 pixels) and mirrors images `[channels, height, width]` at random.
         evaluate_every: rounds between two evaluations; the last round is always evaluated. 0: never.
         stop_at_loss: stop once `train_loss` is at most this.
-        callback: called after each round with a copy of its row of the history; training stops if it returns True.
+        callback: called after each round with a copy of its row of the history; training stops if it returns
+            `True`, nothing else.
         engine: "stacked" computes all clients of a round at once, "loop" one after another, with the same result
             up to rounding (but other draws of dropout); "auto" takes the first wherever the model can be
             stacked, but for LeNet and ResNet18 on a CPU, where the second is faster.
@@ -78,17 +79,13 @@ def train(
         raise ConfigurationError(f"algorithm must be one, like fedsps.FedSPS(); got {algorithm!r}")
     choice("weights", weights, get_args(Weights))
     choice("augment", augment, get_args(Augment))
-    count("rounds", rounds)
-    count("local_steps", local_steps)
-    count("evaluate_every", evaluate_every, least=0)
-    count("seed", seed, least=0)
-    if batch_size is not None:
-        count("batch_size", batch_size)
+    rounds, local_steps = count("rounds", rounds), count("local_steps", local_steps)
+    evaluate_every, seed = count("evaluate_every", evaluate_every, least=0), count("seed", seed, least=0)
+    batch_size = None if batch_size is None else count("batch_size", batch_size)
     if stop_at_loss is not None and evaluate_every == 0:
         raise ConfigurationError("stop_at_loss needs evaluations: set evaluate_every to 1 or more")
     federation = Federation.of(clients)
-    cohort = federation.clients if cohort is None else cohort
-    count("cohort", cohort)
+    cohort = federation.clients if cohort is None else count("cohort", cohort)
     if cohort > federation.clients:
         raise ConfigurationError(f"cohort is {cohort}, but there are only {federation.clients} clients")
     if augment == "crop-flip" and federation.inputs.ndim != 4:

@@ -99,15 +99,12 @@ def held_out(test: "Samples | Federation") -> Federation:
 
 def samples(data: Samples, owner: str) -> tuple[Tensor, Tensor]:
     """One client's (or the test) data as two tensors of equal length."""
-    if isinstance(data, Dataset):
-        rows = [data[number] for number in range(len(data))]  # type: ignore[arg-type]
-        if not rows or any(not isinstance(row, tuple | list) or len(row) != 2 for row in rows):
-            raise DataError(f"{owner}'s data set must hold (input, target) pairs, at least one")
-        inputs, targets = (torch.stack([torch.as_tensor(row[column]) for row in rows]) for column in (0, 1))
-    elif isinstance(data, tuple | list) and len(data) == 2:
-        inputs, targets = torch.as_tensor(data[0]), torch.as_tensor(data[1])
-    else:
-        raise DataError(f"{owner}'s data must be an (inputs, targets) pair or a Dataset; got {type(data).__name__}")
+    try:
+        inputs, targets = _columns(data, owner)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise DataError(
+            f"{owner}'s samples cannot be made into two tensors ({error}): give arrays of numbers"
+        ) from error
     if inputs.ndim == 0 or targets.ndim == 0 or len(inputs) != len(targets):
         raise DataError(
             f"{owner} has inputs of shape {tuple(inputs.shape)} and targets of {tuple(targets.shape)}: "
@@ -115,9 +112,24 @@ def samples(data: Samples, owner: str) -> tuple[Tensor, Tensor]:
         )
     if len(inputs) == 0:
         raise DataError(f"{owner} has no sample: leave it out, or give it at least one")
-    if inputs.is_floating_point() and not inputs.isfinite().all():
-        raise DataError(f"{owner}'s inputs hold NaN or infinity: clean them first")
+    for name, values in {"inputs": inputs, "targets": targets}.items():
+        if values.is_floating_point() and not values.isfinite().all():
+            raise DataError(f"{owner}'s {name} hold NaN or infinity: clean them first")
     return inputs, targets
+
+
+def _columns(data: Samples, owner: str) -> tuple[Tensor, Tensor]:
+    if isinstance(data, Dataset):
+        if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
+            raise DataError(f"{owner}'s data set has no length: give one with numbered samples, or a pair of tensors")
+        rows = [data[number] for number in range(len(data))]
+        if not rows or any(not isinstance(row, tuple | list) or len(row) != 2 for row in rows):
+            raise DataError(f"{owner}'s data set must hold (input, target) pairs, at least one")
+        inputs, targets = (torch.stack([torch.as_tensor(row[column]) for row in rows]) for column in (0, 1))
+        return inputs, targets
+    if isinstance(data, tuple | list) and len(data) == 2:
+        return torch.as_tensor(data[0]), torch.as_tensor(data[1])
+    raise DataError(f"{owner}'s data must be an (inputs, targets) pair or a Dataset; got {type(data).__name__}")
 
 
 def _convert(values: Tensor, like: Tensor) -> Tensor:

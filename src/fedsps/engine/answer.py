@@ -13,7 +13,7 @@ from fedsps.engine.setting import Setting, State
 from fedsps.engine.work import batches
 from fedsps.parts import Exchange, Trace, bytes_of
 from fedsps.robust import Mean
-from fedsps.shapes import Tensors, mean
+from fedsps.shapes import Tensors, averages, mean
 from fedsps.streams import Rows
 
 
@@ -82,4 +82,4 @@ def gather(
 
 
 def _middle(buffers: Tensor) -> Tensor:
-    return buffers.mean(0) if buffers.is_floating_point() else buffers.amax(0)
+    return buffers.mean(0) if averages(buffers) else buffers.amax(0)

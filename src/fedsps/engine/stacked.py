@@ -15,7 +15,7 @@ from fedsps.engine.round import Collected
 from fedsps.engine.setting import Setting, State
 from fedsps.engine.work import batches
 from fedsps.parts import Exchange, Trace, bytes_of
-from fedsps.shapes import Tensors, mean
+from fedsps.shapes import Tensors, averages, mean
 from fedsps.streams import Rows
 
 
@@ -76,7 +76,7 @@ def chunks(setting: Setting, exchange: Exchange, audience: Rows) -> Iterator[tup
 
 def _add(so_far: Tensor | None, values: Tensor, uniform: Tensor) -> Tensor:
     """Float buffers add up to their mean, integer ones to their maximum."""
-    if values.is_floating_point():
+    if averages(values):
         part = mean(values, uniform.to(values.device))
         return part if so_far is None else so_far + part
     part = values.amax(0)

@@ -289,6 +289,6 @@ PAGE = Page(
     note=(
         "Pixels are in [0, 1]. The paper does not say how it scales them, which matters to cap and scale, so four "
         "statements are also put to inputs of mean 0 and standard deviation 1. It gives no setting for FedDecSPS's "
-        "ablation: that is run like FedSPS's, up to 50 local steps."
+        "ablation: that is run like FedSPS's."
     ),
 )

@@ -45,7 +45,8 @@ def verdicts_section(pages: Sequence[Reproduced]) -> str:
         rows.append(f'<tr data-outcome="{escape(outcome)}">{"".join(cells)}</tr>')
     return (
         "<section><h2>Verdicts</h2><p>A verdict is <em>holds</em> where the criterion is met on every seed, <em>does "
-        "not hold</em> where it is met on none, and <em>undecided</em> where the seeds disagree.</p>"
+        "not hold</em> where it is met on none, and <em>undecided</em> where the seeds disagree or a number is "
+        "missing.</p>"
         f'<p><label>show <select id=outcome><option value="">all ({len(verdicts)})</option>{options}</select></label>'
         f"</p>{_table('verdicts', VERDICT_HEADINGS, rows)}</section>"
     )
