@@ -61,7 +61,7 @@ def comparison(
         Curves("test accuracy", "test_accuracy", histories, algorithms, logarithmic=False),
         Curves("mean stepsize", "stepsize_mean", histories, algorithms),
     ]
-    draw(panels, [path], title, shared_legend=True)
+    draw(panels, [path], title)
 
 
 def draw(
@@ -69,26 +69,19 @@ def draw(
     paths: Sequence[Path],
     title: str = "",
     columns: int = 4,
-    shared_legend: bool = False,
     bands: Mapping[str, str] | None = None,
 ) -> None:
-    """Axes side by side: mean over seeds, band from the least to the largest.
+    """Axes side by side: mean over seeds, band from the least to the largest; one legend if it is true of all.
 
     `bands` names, for some columns, another one that holds their deviation: the band is then the mean of that.
     """
-    pyplot = _pyplot()
-    columns = min(columns, len(panels))
-    rows = -(-len(panels) // columns)
-    size = (4.15 * columns, (3.4 if shared_legend else 3.2) * rows + (0.8 if shared_legend else 0.2))
-    figure, grid = pyplot.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
-    axes = list(grid.flat)
-    for axis in axes[len(panels) :]:
-        axis.remove()
-    for axis, panel in zip(axes, panels, strict=False):
+    one_legend = len(panels) > 1 and len({tuple(panel.histories) for panel in panels}) == 1
+    figure, axes = _side_by_side(len(panels), columns, beneath=0.6 if one_legend else 0.0)
+    for axis, panel in zip(axes, panels, strict=True):
         _curves(axis, panel, (bands or {}).get(panel.column))
-        if not shared_legend:
+        if not one_legend:
             axis.legend(**LEGEND)
-    if shared_legend:
+    if one_legend:
         handles, labels = axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), frameon=False, fontsize=9)
     if title:
@@ -96,11 +89,32 @@ def draw(
     save(figure, paths)
 
 
+def _side_by_side(count: int, columns: int, beneath: float = 0.0) -> tuple[Any, list[Any]]:
+    """A figure with so many axes, in rows of at most so many, and room beneath them in inches."""
+    columns = min(columns, count)
+    rows = -(-count // columns)
+    size = (4.15 * columns, 3.4 * rows + beneath)
+    figure, grid = _pyplot().subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
+    axes = list(grid.flat)
+    for axis in axes[count:]:
+        axis.remove()
+    return figure, axes[:count]
+
+
+def _dress(axis: Any, heading: str, across: str, up: str) -> None:
+    axis.set_title(heading, fontsize=10)
+    axis.set_xlabel(across)
+    axis.set_ylabel(up)
+    axis.grid(True, which="major", alpha=0.25)
+    axis.spines[["top", "right"]].set_visible(False)
+
+
 def save(figure: Any, paths: Sequence[Path]) -> None:
     """Write a figure in every format that the paths' endings name, and forget it."""
     for path in paths:
         path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=150)
+        undated = {"CreationDate": None} if path.suffix.lower() == ".pdf" else {}  # equal figures are equal files
+        figure.savefig(path, dpi=150, metadata=undated)
     _pyplot().close(figure)
 
 
@@ -115,13 +129,8 @@ def _curves(axis: Any, panel: Curves, deviation: str | None) -> None:
             spread = across_seeds(tables, deviation)["mean"]
             low, high = (table["mean"] - spread).clip(lower=0), table["mean"] + spread
         axis.fill_between(table.index, low, high, color=colour, alpha=0.15, linewidth=0)
-    axis.set_xlabel(panel.across)
-    axis.set_title(panel.heading, fontsize=10)
     words = TITLES.get(panel.column, panel.column)
-    if words not in panel.heading:
-        axis.set_ylabel(words)
-    axis.grid(True, which="major", alpha=0.25)
-    axis.spines[["top", "right"]].set_visible(False)
+    _dress(axis, panel.heading, panel.across, words if words not in panel.heading else "")
     if panel.logarithmic and deviation is None:
         logarithmic(axis)
     elif "accuracy" in panel.column:  # the first rounds would stretch the axis
@@ -216,20 +225,16 @@ def points(
     paths: Sequence[Path],
 ) -> None:
     """Points on log axes: by heading and label, places and `[places, seeds]` values, drawn one by one."""
-    figure, axes = _pyplot().subplots(1, len(panels), figsize=(4.15 * len(panels), 3.2), layout="constrained")
+    figure, axes = _side_by_side(len(panels), len(panels))
     looks = dict(zip(algorithms, styles(algorithms), strict=True))
-    for axis, (heading, series) in zip(np.atleast_1d(axes), panels.items(), strict=True):
+    for axis, (heading, series) in zip(axes, panels.items(), strict=True):
         for label, (places, values) in series.items():
             colour, style = looks[label]
             axis.plot(places, np.median(values, axis=1), color=colour, linestyle=style, linewidth=1.2, label=label)
             axis.scatter(np.repeat(places, values.shape[1]), values.ravel(), color=colour, s=14, alpha=0.6)
         logarithmic(axis, "x")
         logarithmic(axis, "y")
-        axis.set_xlabel(across)
-        axis.set_ylabel(up)
-        axis.set_title(heading, fontsize=10)
-        axis.grid(True, which="major", alpha=0.25)
-        axis.spines[["top", "right"]].set_visible(False)
+        _dress(axis, heading, across, up)
         axis.legend(**LEGEND)
     save(figure, paths)
 
@@ -242,15 +247,9 @@ def shares(
     paths: Sequence[Path],
 ) -> None:
     """By heading and label, the share of values up to each one, those that are not finite last; the reference is 1."""
-    columns = min(3, len(panels))
-    rows = -(-len(panels) // columns)
-    figure, grid = _pyplot().subplots(
-        rows, columns, figsize=(4.15 * columns, 3.2 * rows), layout="constrained", squeeze=False
-    )
+    figure, axes = _side_by_side(len(panels), 3)
     looks = dict(zip(algorithms, styles(algorithms), strict=True))
-    for axis in list(grid.flat)[len(panels) :]:
-        axis.remove()
-    for axis, (heading, series) in zip(grid.flat, panels.items(), strict=False):
+    for axis, (heading, series) in zip(axes, panels.items(), strict=True):
         for label, values in series.items():
             colour, style = looks[label]
             found = np.sort(values[np.isfinite(values)])
@@ -259,10 +258,6 @@ def shares(
         axis.axvline(1.0, color=COLOURS["fedsps"], linestyle=":", linewidth=1.2, label=reference)
         logarithmic(axis, "x")
         axis.set_ylim(0, 1.02)
-        axis.set_xlabel(across)
-        axis.set_ylabel("share")
-        axis.set_title(heading, fontsize=10)
-        axis.grid(True, which="major", alpha=0.25)
-        axis.spines[["top", "right"]].set_visible(False)
+        _dress(axis, heading, across, "share")
         axis.legend(**LEGEND)
     save(figure, paths)
