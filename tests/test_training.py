@@ -321,7 +321,8 @@ def test_an_interrupted_evaluation_leaves_the_round_before(unequal_clients, tmp_
 def test_only_true_stops_training(unequal_clients):
     """Progress bars and files return numbers."""
     assert len(fedsps.train(model(), unequal_clients, rounds=3, callback=lambda row: 5).history) == 3
-    assert len(fedsps.train(model(), unequal_clients, rounds=3, callback=lambda row: True).history) == 1
+    for yes in (True, np.True_):
+        assert len(fedsps.train(model(), unequal_clients, rounds=3, callback=lambda row, yes=yes: yes).history) == 1
 
 
 def test_numpy_numbers_are_numbers(unequal_clients, tmp_path):

@@ -80,7 +80,8 @@ class Session:
             if saver is not None and time.monotonic() - last_save >= save_seconds:
                 saver.save(self.state, self.rows)
                 last_save = time.monotonic()
-            if callback is not None and callback(dict(row)) is True:
+            stop = None if callback is None else callback(dict(row))
+            if isinstance(stop, bool | np.bool_) and stop:  # progress bars return numbers
                 break
         if saver is not None:
             saver.save(self.state, self.rows)
