@@ -176,6 +176,49 @@ def test_broken_off_round_stops_the_run_and_it_can_go_on(tmp_path):
     assert (in_process.weights(result) - in_process.weights(plain(3))).abs().max() < 1e-4
 
 
+@pytest.mark.parametrize(("cohort", "needed"), [(3, 3), (4, 3), (5, 4), (6, 4), (7, 5), (999, 666), (1000, 667)])
+def test_two_thirds_and_never_two(cohort, needed):
+    assert secagg.needed(cohort) == needed
+
+
+@pytest.mark.parametrize("leave", [2, 3])
+def test_no_sum_over_too_few_that_are_connected(leave, tmp_path):
+    """They leave after the four messages of the first round."""
+    grid = Grid(tmp_path)
+    original, calls = grid.send_and_receive, []
+
+    def leaving(messages, timeout=None):
+        calls.append(len(messages))
+        replies = original(messages, timeout)
+        if len(calls) == 4:
+            grid.nodes = dict(list(grid.nodes.items())[leave:])
+        return replies
+
+    grid.send_and_receive = leaving
+    with pytest.raises(DataError, match=rf"4 of 5 .* must stay to the end \(only {5 - leave} clients are connected\)"):
+        run(grid, tmp_path, rounds=2, retries=1)
+    assert calls == [5] * 4  # nobody was asked for anything
+
+
+@pytest.mark.parametrize(("cohort", "leave"), [(0, 2), (3, 1)])
+def test_no_sum_over_too_few_that_stay(cohort, leave, tmp_path, monkeypatch):
+    """They leave before their masked vectors are in."""
+    grid = Grid(tmp_path)
+    original, calls = grid.send_and_receive, []
+
+    def leaving(messages, timeout=None):
+        calls.append(len(messages))
+        if len(calls) == 3:
+            grid.dead = {grid.nodes[message.metadata.dst_node_id] for message in list(messages)[:leave]}
+        return original(messages, timeout)
+
+    grid.send_and_receive = leaving
+    monkeypatch.setattr(secagg.Asked, "aggregate_fit", lambda *_: pytest.fail("there is a sum"))
+    with pytest.raises(DataError, match="round 1: secure aggregation broke off"):
+        run(grid, tmp_path, cohort=cohort, rounds=1, retries=0)
+    assert len(calls) == 3
+
+
 def test_values_beyond_the_range_are_counted(tmp_path):
     result = run(Grid(tmp_path), tmp_path, rounds=1, clipping_range=0.05)
     assert result.history["events"].tolist() == ["values of 5 clients were clipped at 0.05"]

@@ -40,7 +40,6 @@ from fedsps.session import Row, check_bound
 from fedsps.streams import Rows
 
 LEAST, MOST = 3, 1000  # clients: of two, each would see the other's change; the sum of 1024 would overflow
-THRESHOLD = 2 / 3  # of the cohort: so many must stay to the end, and so many would have to collude with the server
 BESIDE = 3  # numbers that travel behind the change, of which the server sees the means too: see `vector`
 
 
@@ -127,6 +126,11 @@ def check(settings: Settings, module: nn.Module, loss: Loss) -> None:
         raise ConfigurationError("secure aggregation and differential privacy (clip-norm) do not go together yet")
 
 
+def needed(cohort: int) -> int:
+    """Two thirds: so many must stay to the end, and so many would have to collude with the server."""
+    return max(LEAST, -(-2 * cohort // 3))
+
+
 @dataclass(frozen=True)
 class SecureServer(Server):
     """Collects the mean of an exchange by Flower's protocol, and nothing else."""
@@ -139,17 +143,21 @@ class SecureServer(Server):
             raise ConfigurationError(
                 f"secure aggregation needs {LEAST} to {MOST} clients a round; cohort is {len(audience)}"
             )
+        least = needed(len(audience))
         events: list[str] = []
         for _ in range(1 + self.roll.settings.retries):
             events += self.roll.refresh()
             asked = Asked(self._requests(state, exchange, audience))
-            self._aggregate(asked, state.round)
+            if asked.num_available() < least:
+                events.append(f"only {asked.num_available()} clients are connected")
+                continue
+            self._aggregate(asked, state.round, least)
             if asked.nodes:
                 return self._collected(state, audience, asked, events)
             events.append("secure aggregation broke off")
         raise DataError(
-            f"round {state.round + 1}: secure aggregation broke off, too few of {len(audience)} clients stayed to the "
-            f"end. Run it again to go on from round {state.round}"
+            f"round {state.round + 1}: secure aggregation broke off, {least} of {len(audience)} clients must stay to "
+            f"the end ({events[-1]}). Run it again to go on from round {state.round}"
         )
 
     def evaluate(self, setting: Setting, state: State) -> dict[str, float]:
@@ -175,10 +183,10 @@ class SecureServer(Server):
             if client in self.roll.nodes
         }
 
-    def _aggregate(self, asked: "Asked", round: int) -> None:
+    def _aggregate(self, asked: "Asked", round: int, least: int) -> None:
         settings = self.roll.settings
         workflow = SecAggPlusWorkflow(
-            1.0, THRESHOLD, max_weight=1.0, clipping_range=settings.clipping_range, timeout=settings.deadline
+            1.0, least, max_weight=1.0, clipping_range=settings.clipping_range, timeout=settings.deadline
         )
         context = LegacyContext(self.context, strategy=cast(Any, asked), client_manager=cast(Any, asked))
         context.state.config_records[MAIN_CONFIGS_RECORD] = ConfigRecord({Key.CURRENT_ROUND: round + 1})
