@@ -10,6 +10,7 @@ import torch
 from conftest import make_clients
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.common import bytes_to_ndarray
+from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFIGS, Key, Stage
 
 import fedsps
 from fedsps.engine.flower import Settings, federate, secagg
@@ -217,6 +218,45 @@ def test_no_sum_over_too_few_that_stay(cohort, leave, tmp_path, monkeypatch):
     with pytest.raises(DataError, match="round 1: secure aggregation broke off"):
         run(grid, tmp_path, cohort=cohort, rounds=1, retries=0)
     assert len(calls) == 3
+
+
+@pytest.mark.parametrize("stage", range(4))
+def test_goes_on_without_a_client_that_is_silent_from_a_stage_on(stage, tmp_path, true_vectors):
+    """Its vector is in the sum if it had sent it; else the others' are all, also if they have to begin anew."""
+    grid = Grid(tmp_path)
+    original, calls = grid.send_and_receive, []
+
+    def hanging(messages, timeout=None):
+        at = next(iter(messages)).content.config_records[RECORD_KEY_CONFIGS][Key.STAGE]
+        calls.append(len(messages))
+        grid.dead = {4} if Stage.all().index(at) >= stage else set()
+        replies = original(messages, timeout)
+        grid.dead = set()  # it does answer the question who it is
+        return replies
+
+    grid.send_and_receive = hanging
+    result = run(grid, tmp_path, rounds=1, retries=1)
+    assert calls == [[5, 4, 4, 4, 4], [5, 5, 4, 4, 4, 4], [5, 5, 5, 4], [5, 5, 5, 5]][stage]
+    gone = "client 4: not in the sum"
+    events = [f"secure aggregation broke off; {gone}", f"secure aggregation broke off; {gone}", gone, ""]
+    assert result.history["events"].tolist() == [events[stage]]
+    inside = [values for (_, client), values in true_vectors.items() if client != 4 or stage == 3]
+    change = in_process.weights(result) - torch.cat([p.detach().flatten() for p in in_process.linear().parameters()])
+    assert np.abs(change.numpy() - np.mean(inside, axis=0)[:-3]).max() < 1e-4
+
+
+def test_all_are_asked_again_if_too_few_are_left_without_the_silent(tmp_path):
+    grid = Grid(tmp_path)
+    original, calls = grid.send_and_receive, []
+
+    def slow_once(messages, timeout=None):
+        grid.dead = set() if calls else {3, 4}
+        calls.append(len(messages))
+        return original(messages, timeout)
+
+    grid.send_and_receive = slow_once
+    assert run(grid, tmp_path, rounds=1, retries=1).history["clients"].tolist() == [5]
+    assert calls == [5] * 5
 
 
 def test_values_beyond_the_range_are_counted(tmp_path):

@@ -4,7 +4,7 @@ Flower 1.41 has the protocol in its legacy interface only, for one round over on
 used of it here: the round is asked for by a session like any other, the change is computed by a site like any other.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
@@ -40,6 +40,7 @@ from fedsps.session import Row, check_bound
 from fedsps.streams import Rows
 
 LEAST, MOST = 3, 1000  # clients: of two, each would see the other's change; the sum of 1024 would overflow
+KEYS = 2  # of the protocol's four stages are for keys
 BESIDE = 3  # numbers that travel behind the change, of which the server sees the means too: see `vector`
 
 
@@ -145,15 +146,19 @@ class SecureServer(Server):
             )
         least = needed(len(audience))
         events: list[str] = []
+        silent: set[int] = set()
         for _ in range(1 + self.roll.settings.retries):
             events += self.roll.refresh()
-            asked = Asked(self._requests(state, exchange, audience))
-            if asked.num_available() < least:
-                events.append(f"only {asked.num_available()} clients are connected")
+            requests = self._requests(state, exchange, audience)
+            if len(requests) < least:
+                events.append(f"only {len(requests)} clients are connected")
                 continue
+            heard = {node: ins for node, ins in requests.items() if node not in silent}
+            asked = Asked(self.roll.grid, heard if len(heard) >= least else requests)
             self._aggregate(asked, state.round, least)
             if asked.nodes:
                 return self._collected(state, audience, asked, events)
+            silent |= asked.silent
             events.append("secure aggregation broke off")
         raise DataError(
             f"round {state.round + 1}: secure aggregation broke off, {least} of {len(audience)} clients must stay to "
@@ -191,7 +196,7 @@ class SecureServer(Server):
         context = LegacyContext(self.context, strategy=cast(Any, asked), client_manager=cast(Any, asked))
         context.state.config_records[MAIN_CONFIGS_RECORD] = ConfigRecord({Key.CURRENT_ROUND: round + 1})
         context.state.array_records[MAIN_PARAMS_RECORD] = ArrayRecord()
-        workflow(self.roll.grid, context)
+        workflow(cast(Any, asked), context)
 
     def _collected(self, state: State, audience: Rows, asked: "Asked", events: list[str]) -> Collected:
         partitions = {node: partition for partition, node in self.roll.nodes.items()}
@@ -216,13 +221,26 @@ class SecureServer(Server):
 
 
 class Asked:
-    """What Flower's workflow takes for a strategy and its clients: one round's requests, and room for the mean."""
+    """What Flower's workflow takes for grid, strategy and clients: one round's requests, and room for the mean."""
 
-    def __init__(self, requests: dict[int, FitIns]) -> None:
+    def __init__(self, grid: Grid, requests: dict[int, FitIns]) -> None:
+        self.grid = grid
         self.requests = requests
+        self.stage = 0
+        self.silent: set[int] = set()  # those that did not share their keys
         self.nodes: list[int] = []  # those in the mean
         self.mean = torch.empty(0)
         self.gradients = 0
+
+    def send_and_receive(self, messages: Iterable[Message], timeout: float | None = None) -> list[Message]:
+        """One stage. Flower's unmasking needs the keys of all, shared in the first two: if one is missing, it ends."""
+        messages = list(messages)
+        replies = list(self.grid.send_and_receive(messages, timeout=timeout))
+        self.stage += 1
+        if self.stage <= KEYS:
+            heard = {reply.metadata.src_node_id for reply in replies if not reply.has_error()}
+            self.silent = {message.metadata.dst_node_id for message in messages} - heard
+        return [] if self.silent else replies
 
     def num_available(self) -> int:
         """Of the clients."""
