@@ -259,6 +259,21 @@ def test_all_are_asked_again_if_too_few_are_left_without_the_silent(tmp_path):
     assert calls == [5] * 5
 
 
+def test_a_site_without_data_is_named_and_not_asked_over_and_over(tmp_path):
+    def data(context):
+        if context.node_config["partition-id"] == 2:
+            raise FileNotFoundError("/mnt/patients.npz")
+        return in_process.sites(make_clients())(context)
+
+    grid = Grid(tmp_path)
+    grid.inner = secagg_client_app(in_process.linear, data)
+    with pytest.raises(
+        ConfigurationError, match="node 102 cannot take part: FileNotFoundError, see the log of the client$"
+    ):
+        run(grid, tmp_path, start_deadline=2.0)
+    assert grid.asked.count(("query", 2)) == 1
+
+
 def test_values_beyond_the_range_are_counted(tmp_path):
     result = run(Grid(tmp_path), tmp_path, rounds=1, clipping_range=0.05)
     assert result.history["events"].tolist() == ["values of 5 clients were clipped at 0.05"]

@@ -26,6 +26,7 @@ from torch import nn
 
 from fedsps import streams
 from fedsps.data.federated import Samples
+from fedsps.engine.flower import wire
 from fedsps.engine.flower.server import Server, counted, federate, say
 from fedsps.engine.flower.settings import Settings
 from fedsps.engine.flower.site import Site, SiteData, log
@@ -56,7 +57,10 @@ def secagg_client_app(
                 content = act(Site(context, model, data, loss, private=True), message.content)
             except Exception as error:  # the server is told of what kind it is; the rest stays here
                 log.exception("client failed")
-                raise DataError(f"{type(error).__name__}, see the log of the client") from None
+                kind = f"{type(error).__name__}, see the log of the client"
+                if message.metadata.message_type != "query":  # it leaves the round
+                    raise DataError(kind) from None
+                content = wire.error(kind)
             return Message(content, reply_to=message)
 
         return handle
