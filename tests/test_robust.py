@@ -37,6 +37,27 @@ def test_values():
     assert robust.clip(torch.zeros(2, 3), 1.0).tolist() == [[0.0] * 3] * 2
 
 
+@pytest.mark.parametrize("share", [1e-12, 0.01, 0.2, 0.3, 0.49])
+@pytest.mark.parametrize("n", [3, 4, 5, 100])
+def test_trimming_bears_one_attacker_in_any_cohort(share, n):
+    values = torch.arange(float(n)).unsqueeze(1)
+    values[0] = 1e6
+    found = robust.trimmed(values, torch.full((n,), 1 / n), share)
+    assert 1 <= found.item() <= n - 1
+
+
+@pytest.mark.parametrize(("share", "n", "drop"), [(0.2, 3, 1), (0.2, 5, 1), (0.2, 6, 2), (0.29, 100, 29), (0.07, 100, 7)])  # fmt: skip
+def test_how_many_are_trimmed(share, n, drop):
+    values = torch.arange(float(n)).unsqueeze(1) ** 2
+    assert robust.trimmed(values, torch.full((n,), 1 / n), share).item() == values[drop : n - drop].mean().item()
+
+
+@pytest.mark.parametrize(("share", "n"), [(0.4, 4), (0.49, 5), (0.2, 2), (0.2, 1)])
+def test_trimming_that_leaves_nothing_is_the_median(share, n):
+    values, weights = torch.arange(float(n)).unsqueeze(1) ** 2, torch.full((n,), 1 / n)
+    assert robust.trimmed(values, weights, share).equal(robust.median(values, weights))
+
+
 def test_mean_is_the_mean():
     assert robust.parse("mean") is mean
 

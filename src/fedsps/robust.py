@@ -1,5 +1,6 @@
 """Means that a few bad clients cannot move far, for algorithms whose message is the change of the model alone."""
 
+import math
 from collections.abc import Callable
 from functools import partial
 
@@ -20,9 +21,13 @@ def median(values: Tensor, weights: Tensor) -> Tensor:
 
 
 def trimmed(values: Tensor, weights: Tensor, share: float) -> Tensor:
-    """Coordinate by coordinate the mean without the `share` largest and smallest, whatever the weights."""
-    drop = int(share * len(values))
-    return values.sort(0).values[drop : len(values) - drop].mean(0)
+    """Coordinate by coordinate the mean without the `share` largest and smallest, whatever the weights.
+
+    At each end the share is rounded up, and is one at least; where nothing would be left, it is the median.
+    """
+    n = len(values)
+    drop = max(1, math.ceil(share * n - 1e-9))  # 0.07 * 100 is a little above 7
+    return values.sort(0).values[drop : n - drop].mean(0) if n > 2 * drop else median(values, weights)
 
 
 def clipped(values: Tensor, weights: Tensor, norm: float) -> Tensor:
