@@ -14,7 +14,7 @@ import fedsps
 from fedsps import history
 from fedsps.catalogue import CATALOGUE, Named
 from fedsps.compare import comparison
-from fedsps.engine.flower import Settings
+from fedsps.engine.flower import Settings, client_app
 from fedsps.errors import ConfigurationError, DataError
 
 NUMBERS = [name for name in history.COLUMNS if name not in ("seconds", "test_loss", "test_accuracy")]
@@ -275,6 +275,20 @@ def test_buffers_travel(tmp_path):
     ours, theirs = found.model.state_dict(), local.model.state_dict()
     for name, value in ours.items():
         assert torch.allclose(value, theirs[name], rtol=1e-9), name
+
+
+@pytest.mark.parametrize("name", ["fedsps", "feddecsps", "global a"])
+def test_a_loss_in_double_precision_on_a_single_precision_model(name, tmp_path, by_registry):
+    def model(context=None):
+        return in_process.linear().float()
+
+    def loss(outputs, targets):
+        return nn.functional.cross_entropy(outputs.double(), targets)
+
+    app = client_app(model, in_process.sites(make_clients()), loss)
+    grid = in_process.Grid(app, 5, tmp_path / "states")
+    found = in_process.run(grid, tmp_path, model=model, dtype="float32", algorithm=name, rounds=2)
+    assert found.history["events"].tolist() == ["", ""]
 
 
 @pytest.mark.parametrize("mean", ["median", "trimmed:0.2", "clipped:0.01"])

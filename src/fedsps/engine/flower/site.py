@@ -128,7 +128,7 @@ class Site:
             clipped = {"delta": self.settings.privacy.clip(done.message["delta"])}
             facts = wire.facts(gradients=done.gradients, lost=lost)
             return RecordDict({"message": wire.arrays(clipped), "facts": facts})
-        trace = {} if done.trace is None else vars(done.trace)
+        trace = {} if done.trace is None else {name: value.to(self.goal.x) for name, value in vars(done.trace).items()}
         return RecordDict(
             {
                 "message": wire.arrays(done.message),
