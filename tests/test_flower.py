@@ -334,6 +334,8 @@ def test_nodes_come_and_go(tmp_path):
         ({"mean": "trimmed:0.7"}, "use mean, median, trimmed:SHARE"),
         ({"cohort": 9}, "cohort is 9, but there are only 5 clients"),
         ({"minimum-cohort": 9}, "minimum-cohort is 9, but there are only 5 clients"),
+        ({"minimum-cohort": 3, "cohort": 2}, "minimum-cohort is 3, but a round has only 2 clients"),
+        ({"delta": 5.0}, "delta must be above 0 and below 1; got 5.0"),
         ({"algorithm": "fedavg:client_stepsize=0.1/1"}, "names 2 runs: a federation trains one at a time"),
         ({"dtype": "float16"}, "unknown dtype"),
     ],

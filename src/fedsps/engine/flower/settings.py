@@ -80,6 +80,12 @@ class Settings:
             if not getattr(self, name) > 0:
                 raise ConfigurationError(f"{name} must be a number of seconds above 0; got {getattr(self, name)}")
         positive("clipping_range", self.clipping_range)
+        if self.minimum_cohort > (self.cohort or self.minimum_cohort):
+            raise ConfigurationError(
+                f"minimum-cohort is {self.minimum_cohort}, but a round has only {self.cohort} clients (cohort)"
+            )
+        if not 0 < self.delta < 1:
+            raise ConfigurationError(f"delta must be above 0 and below 1; got {self.delta!r}")
         if self.privacy is not None and (self.weights != "uniform" or self.mean != "mean"):
             raise ConfigurationError(
                 f"differential privacy (clip-norm) needs weights = 'uniform' and mean = 'mean'; got {self.weights!r} "
