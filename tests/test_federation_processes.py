@@ -10,6 +10,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -195,6 +196,34 @@ def test_what_is_no_app_is_refused(tmp_path):
     run.check_app(TINY, ["rounds=1 fail=true", "pause=1"])
     with pytest.raises(ConfigurationError, match=r"unknown run setting of tiny_app 'round': did you mean rounds\?"):
         run.check_app(TINY, ["round=1"])
+
+
+def test_a_file_of_run_settings_is_found_from_the_users_folder(tmp_path, monkeypatch):
+    folder, asked = tmp_path / "federation", []
+    monkeypatch.chdir(tmp_path)
+    Path("my.toml").write_text("rounds = 2\n")
+    monkeypatch.setattr(run, "load", lambda folder: SimpleNamespace(folder=folder, is_up=True))
+    monkeypatch.setattr(run, "ask", lambda folder, *words: asked.append(words) or {"run-id": 1})
+    monkeypatch.setattr(run, "follow", lambda *_: ("finished:completed", ""))
+    assert run.run(TINY, folder, ["my.toml"]).status == "completed"
+    assert asked == [("run", str(TINY), programs.CONNECTION, "--run-config", str(tmp_path / "my.toml"))]
+
+
+@pytest.mark.parametrize(
+    ("content", "more", "complaint"),
+    [
+        (None, [], r"my.toml cannot be read: .*No such file"),
+        ("rounds =", [], r"my.toml cannot be read"),
+        ("round = 1", [], r"unknown run setting of tiny_app 'round': did you mean rounds\?"),
+        ("rounds = 1", ["pause=1"], r"either a file of run settings or settings"),
+    ],
+)
+def test_a_bad_file_of_run_settings_is_refused(tmp_path, content, more, complaint):
+    file = tmp_path / "my.toml"
+    if content:
+        file.write_text(content)
+    with pytest.raises(ConfigurationError, match=complaint):
+        run.check_app(TINY, [str(file), *more])
 
 
 # The command

@@ -54,7 +54,8 @@ def run_command(
         typer.Argument(metavar="APP", help=f"Folder of a Flower app. Default: {EXAMPLE}.", show_default=False),
     ] = None,
     run_config: Annotated[
-        list[str] | None, typer.Option(help="Settings of the app, 'name=1 other=\"text\"'; may be given several times.")
+        list[str] | None,
+        typer.Option(help="Settings of the app, 'name=1 other=\"text\"', may be given several times; or a TOML file."),
     ] = None,
     folder: Folder = Path("federation"),
     timeout: Annotated[float | None, typer.Option(help="Stop the run after so many seconds.", min=1.0)] = None,

@@ -40,6 +40,8 @@ def run(
 ) -> Outcome:
     """Hand the app to the federation and show its server's lines until it ends. Ctrl-C and the timeout stop the run."""
     app = app.expanduser().resolve()
+    # Flower's program runs in the federation's folder
+    run_config = [str(Path(text).expanduser().resolve()) if text.endswith(".toml") else text for text in run_config]
     check_app(app, run_config)
     state = load(folder.expanduser().resolve())
     if state is None or not state.is_up:
@@ -97,20 +99,24 @@ def check_app(app: Path, run_config: Sequence[str]) -> None:
     file = app / "pyproject.toml"
     if not file.exists():
         raise ConfigurationError(f"{app} is no Flower app, it has no pyproject.toml: name the folder of one")
-    try:
-        described = tomllib.loads(file.read_text())
-    except ValueError as error:
-        raise ConfigurationError(f"{file} cannot be read: {error}") from error
-    found = described.get("tool", {}).get("flwr", {}).get("app")
+    found = _toml(file).get("tool", {}).get("flwr", {}).get("app")
     if found is None:
         raise ConfigurationError(f"{file} describes no Flower app: it has no [tool.flwr.app]")
     known = set(_flat(found.get("config", {})))
     for text in run_config:
-        if text.endswith(".toml"):
-            continue
-        for name, _ in re.findall(SETTING, text):
+        if text.endswith(".toml") and len(run_config) > 1:
+            raise ConfigurationError(f"Flower takes either a file of run settings or settings; got {text} and more")
+        names = _flat(_toml(Path(text))) if text.endswith(".toml") else (name for name, _ in re.findall(SETTING, text))
+        for name in names:
             if name not in known:
                 raise unknown(f"run setting of {app.name}", name, known)
+
+
+def _toml(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"{file} cannot be read: {error}") from error
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
