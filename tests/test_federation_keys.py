@@ -183,13 +183,30 @@ def garbage(keys):
         (another_ca, r"server.crt is not signed by"),
         (another_key, r"server.key does not belong to"),
         (garbage, r"server.crt is no certificate"),
-        (lambda keys: ["no host:80 ü"], r"is no host name"),
     ],
 )
 def test_files_that_do_not_fit_are_refused(keys, harm, complaint):
     names = harm(keys) or []
     with pytest.raises(ConfigurationError, match=complaint):
         key_files.make(keys.folder, 2, names)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", " ", "server.example:9300", "10.0.0.7:9300", "[::1]", "10.0.0", "10.0.0.256", "a..b", ".a", "a.", "-a", "a-",
+     "a b", "https://a", "sérver", "*.a", "a\n"],
+)  # fmt: skip
+def test_what_is_no_host_is_refused_before_anything_is_made(tmp_path, name):
+    with pytest.raises(ConfigurationError, match="is no host name or address: write it in ASCII, without a port"):
+        key_files.make(tmp_path / "keys", 1, [name])
+    assert not list((tmp_path / "keys").iterdir())
+
+
+@pytest.mark.parametrize(
+    "name", ["a", "server", "server-1.Example", "my_server", "1and1.example", "10.0.0.7", "2001:db8::7"]
+)
+def test_hosts(tmp_path, name):
+    assert key_files.make(tmp_path / "keys", 0, [name]).certificate.exists()
 
 
 @pytest.mark.parametrize(("period", "name"), [("DAYS", "server.crt"), ("CA_DAYS", "ca.crt")])
@@ -206,6 +223,20 @@ def test_the_text_for_several_hosts(keys):
     assert "node-1      secret  the host of node 1, nobody else" in text
     assert "--superlink server.example:9300" in text
     assert str(keys.folder) not in text.partition("On the server")[2], "hosts have folders of their own"
+
+
+def test_an_ipv6_server_is_in_brackets_before_its_port():
+    _, link, register, node, *_ = ["\n".join(lines) for lines in commands(1, "2001:db8::7").values()]
+    assert "--host 2001:db8::7 --port 9300 " in link
+    assert 'address = "[2001:db8::7]:9300"' in register
+    assert "--superlink '[2001:db8::7]:9300' " in node
+
+
+def test_the_page_says_where_the_commands_are_given():
+    page = (Path(__file__).parents[1] / "docs" / "flower.md").read_text().replace("`", "")
+    where = next(iter(commands(2, "server.example")))
+    assert "in every terminal" in where
+    assert f"{where}:" in page
 
 
 def test_the_page_has_the_commands_that_are_printed():

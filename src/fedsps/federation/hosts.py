@@ -32,10 +32,13 @@ def destinations(keys: Keys, nodes: int) -> list[tuple[Path, str, str]]:
 
 def commands(nodes: int, server: str, port: int = PORT) -> dict[str, list[str]]:
     """What is called where, in this order."""
-    config = f'[superlink.{NAME}]\\naddress = "127.0.0.1:{port}"\\nroot-certificates = "%s/{HERE.ca_certificate}"\\n'
-    link = ["flower-superlink", *link_options("0.0.0.0", port, HERE), "--database", "superlink.db"]
+    address, near, listen = server, "127.0.0.1", "0.0.0.0"
+    if ":" in server:  # IPv6, of which 0.0.0.0 is no part
+        address, near, listen = f"[{server}]", f"[{server}]", server
+    config = f'[superlink.{NAME}]\\naddress = "{near}:{port}"\\nroot-certificates = "%s/{HERE.ca_certificate}"\\n'
+    link = ["flower-superlink", *link_options(listen, port, HERE), "--database", "superlink.db"]
     found = {
-        "On every host, in the folder that holds keys": [
+        "On every host, in every terminal, in the folder that holds keys": [
             'export FLWR_HOME="$PWD/flwr" FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1'
         ],
         f"On the server, {server}; the nodes' hosts must reach its port {port} (TCP)": [shlex.join(link)],
@@ -46,7 +49,7 @@ def commands(nodes: int, server: str, port: int = PORT) -> dict[str, list[str]]:
     }
     for number in range(nodes):
         place = base_config(number, nodes, HERE.folder.with_name("state") / str(number))
-        options = node_options(f"{server}:{port}", NODE_PORT + number, HERE, number, place)
+        options = node_options(f"{address}:{port}", NODE_PORT + number, HERE, number, place)
         found[f"On the host of node {number}"] = [shlex.join(["flower-supernode", *options])]
     found["On the server, in the second terminal"] = [f"flwr supernode list {NAME}", f"flwr run APP {NAME} --stream"]
     return found

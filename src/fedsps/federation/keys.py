@@ -6,6 +6,7 @@ readable by their owner only.
 
 import ipaddress
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -31,6 +32,7 @@ except ImportError as error:
 
 DAYS = 825  # how long the server's certificate is valid
 CA_DAYS = 3650
+HOST_NAME = re.compile(r"(?![\d.]*$)((?!-)[\w-]+(?<!-)\.)*(?!-)[\w-]+(?<!-)", re.ASCII)  # digits alone: an address
 LOCAL = ("127.0.0.1", "localhost")  # always among the server's names
 
 
@@ -209,10 +211,9 @@ def _alternative(name: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:
         pass
-    try:
-        return x509.DNSName(name)
-    except ValueError as error:
-        raise ConfigurationError(f"{name!r} is no host name: write it in ASCII, without a port") from error
+    if not HOST_NAME.fullmatch(name):
+        raise ConfigurationError(f"{name!r} is no host name or address: write it in ASCII, without a port or brackets")
+    return x509.DNSName(name)
 
 
 def _read(path: Path) -> x509.Certificate:
