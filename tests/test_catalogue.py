@@ -6,7 +6,7 @@ import pytest
 
 import fedsps
 from fedsps import Algorithm, ConfigurationError
-from fedsps.catalogue import CATALOGUE, PARTS, build, defaults, named, parse
+from fedsps.catalogue import CATALOGUE, PARTS, Named, build, defaults, named, parse
 from fedsps.compression import ScaledSign, TopK
 from fedsps.methods.fedams import AMSGrad
 from fedsps.methods.fedexp import Extrapolation
@@ -128,6 +128,10 @@ def test_every_part_goes_into_a_composition_or_says_why_not(word):
         (lambda: parse("sps+topk:share=0"), "share must be above 0 and at most 1; got 0"),
         (lambda: parse("sps+polyaverage:power=-1"), "power must be a whole number of at least 0; got -1"),
         (lambda: named("fedsps", eta=1), "unknown parameter of fedsps 'eta'"),
+        (
+            lambda: Named("sps", defaults("sps") | {"cap": 2.0}).build(),
+            "unknown parameter of sps 'cap': did you mean sps.cap",
+        ),
     ],
 )
 def test_what_is_refused(make, message):

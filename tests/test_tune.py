@@ -24,6 +24,9 @@ def test_spaces_from_words():
     assert (chosen.name, space) == ("fedavg", {"client_stepsize": (0.01, 0.1, 1)})
     _, space = parse("fedams:client_stepsize=0.1/1,eps=1e-3..1")
     assert space == {"eps": Range(1e-3, 1.0), "client_stepsize": (0.1, 1)}
+    chosen, space = parse("sps:cap=0.1..10+amsgrad:eps=1e-3..1e+2,b1=0.5/0.9")
+    assert space == {"sps.cap": Range(0.1, 10), "amsgrad.eps": Range(1e-3, 100), "amsgrad.b1": (0.5, 0.9)}
+    assert chosen.parameters["sps.cap"] == 0.1
     assert parse("fedams")[1] == PAPER_GRID
     assert parse("fedavg")[1] == {key: PAPER_GRID[key] for key in ("client_stepsize", "server_stepsize")}
     assert parse("mime")[1] == {"client_stepsize": PAPER_GRID["client_stepsize"]}
@@ -38,6 +41,7 @@ def test_spaces_from_words():
         (lambda: parse("fedavg:client_stepsize=1..inf"), "from a number above 0 to a larger one; got 1.0..inf"),
         (lambda: parse("fedavg:client_stepsize=0.1..1/2"), "both a range, a..b, and values"),
         (lambda: Search(Spec.of(named("fedsps")), {"lower": (0.0, (0.0, 1.0))}), "lower cannot be searched"),
+        (lambda: parse("sps:cap=0.1..x+amsgrad"), "'sps.cap=0.1..x' is not a range of numbers"),
         (lambda: Search(Spec.of(named("fedsps")), {}), "nothing to search: give fedsps several values"),
         (
             lambda: Search(Spec.of(named("fedavg")), {"client_stepsize": Range(0.1, 1)}),
@@ -119,6 +123,13 @@ def test_bayesian_search_and_halving(tmp_path):
     assert not found.table.loc[
         found.table["score"] == score(run(search.at(found.best.parameters), tmp_path)), "dropped"
     ].any()
+
+
+def test_a_range_of_a_part_is_searched(tmp_path):
+    chosen, space = parse("sps:cap=0.001..1")
+    found = tune(Search(Spec.of(chosen, **SETTINGS), space, "tpe", trials=3), tmp_path)
+    assert found.table["score"].nunique() == 3
+    assert found.best.label() == f"sps sps.cap={found.table['sps.cap'][0]:g}"
 
 
 def test_two_processes(tmp_path):

@@ -99,6 +99,7 @@ class Named:
 
     def _build(self) -> Algorithm:
         words = _words(self.name)
+        _check_known(self.name, self.parameters)
         if len(words) == 1 and _slot(words[0], 0) is None:
             return find(self.name)(**self.parameters)
         own = {word: list(usual) for word, usual in _signatures(words)}
@@ -199,14 +200,19 @@ def _signatures(words: list[str]) -> list[tuple[str, dict[str, Any]]]:
 def named(name: str, **given: Any) -> Named:
     """An algorithm with some parameters given and the rest at their defaults."""
     known = defaults(name)
-    for key in given:
-        if key not in known:
-            raise unknown(f"parameter of {name}", key, known)
+    _check_known(name, given)
     # 1 and 1.0 are one value and must be one run
     given = {key: _as_default(value, known[key]) for key, value in given.items()}
     chosen = Named(name, known | given)
     chosen.build()  # so that a wrong value is refused now, not after an hour
     return chosen
+
+
+def _check_known(name: str, given: dict[str, Any]) -> None:
+    known = defaults(name)
+    for key in given:
+        if key not in known:
+            raise unknown(f"parameter of {name}", key, known)
 
 
 def _as_default(value: Any, default: Any) -> Any:
@@ -234,21 +240,32 @@ def parse(text: str) -> list[Named]:
     sps:cap=2+amsgrad:eps=0.01+polyaverage     a composition
     own_rule.py:MyMethod:strength=2            the user's own class
     """
+    return variants(*read(text))
+
+
+def read(text: str) -> tuple[str, dict[str, str]]:
+    """The name in one word of the command line, and its parameters as they are written; a part's carry its name."""
     pieces = [_split(piece) for piece in _words(text)]
     name = "+".join(word for word, _ in pieces)
     if len({word for word, _ in pieces}) < len(pieces):
         raise ConfigurationError(f"{text!r} names a part twice: leave one out")
     is_whole = len(pieces) == 1 and _slot(name, 0) is None
-    choices: list[list[tuple[str, Any]]] = []
+    given: dict[str, str] = {}
     for word, settings in pieces:
         for setting in filter(None, settings.split(",")):
             key, equals, values = setting.partition("=")
             if not equals or not values:
                 raise ConfigurationError(f"{setting!r} in {text!r} must look like name=value")
             key = key.strip() if is_whole else f"{word}.{key.strip()}"
-            if any(key == chosen[0][0] for chosen in choices):
+            if key in given:
                 raise ConfigurationError(f"{text!r} gives {key} twice: leave one out, or write {key}=a/b for both")
-            choices.append([(key, _value(value)) for value in values.split("/")])
+            given[key] = values
+    return name, given
+
+
+def variants(name: str, given: dict[str, str]) -> list[Named]:
+    """One algorithm for each choice among the values a/b/c of its parameters."""
+    choices = [[(key, _value(value)) for value in values.split("/")] for key, values in given.items()]
     return [named(name, **dict(variant)) for variant in itertools.product(*choices)]
 
 

@@ -136,19 +136,14 @@ class Outcome:
 
 def parse(text: str) -> tuple[Named, Space]:
     """An algorithm and its space from one word: values a/b/c, ranges a..b; a bare name takes the paper's grid."""
+    name, given = catalogue.read(text)
     ranges: dict[str, Range] = {}
-
-    def take(found: re.Match[str]) -> str:
-        if found["more"]:
-            raise ConfigurationError(f"{found[0]!r} is both a range, a..b, and values, a/b/c: take one of them")
-        try:
-            low, high = float(found["low"]), float(found["high"])
-        except ValueError as error:
-            raise ConfigurationError(f"{found[0]!r} is not a range of numbers, like 0.001..1") from error
-        ranges[found["key"]] = Range(low, high)
-        return f"{found['key']}={found['low']}"
-
-    variants = catalogue.parse(re.sub(r"(?P<key>\w+)=(?P<low>[^,/]+?)\.\.(?P<high>[^,/]+)(?P<more>/?)", take, text))
+    for key, written in given.items():
+        low, dots, high = written.partition("..")
+        if dots:
+            ranges[key] = _range(f"{key}={written}", low, high)
+            given[key] = low
+    variants = catalogue.variants(name, given)
     first = variants[0]
     space: Space = dict(ranges)
     for key in first.parameters:
@@ -158,6 +153,16 @@ def parse(text: str) -> tuple[Named, Space]:
     if not space and ":" not in text:
         space = {key: values for key, values in PAPER_GRID.items() if key in first.parameters}
     return first, space
+
+
+def _range(setting: str, low: str, high: str) -> Range:
+    if "/" in low + high:
+        raise ConfigurationError(f"{setting!r} is both a range, a..b, and values, a/b/c: take one of them")
+    try:
+        ends = float(low), float(high)
+    except ValueError as error:
+        raise ConfigurationError(f"{setting!r} is not a range of numbers, like 0.001..1") from error
+    return Range(*ends)
 
 
 def score(result: Result) -> float:
