@@ -333,6 +333,26 @@ def test_one_sample_a_client_and_integer_regression(fed, tmp_path):
     assert found["summary"]["final_train_loss"] > 1e5, "the targets are the numbers themselves"
 
 
+def test_a_missing_extra_is_named_before_anything_is_trained(fed, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for name in [name for name in sys.modules if name.split(".")[0] == "optuna"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    for words, message in (
+        (["tune", "fedavg", *QUICK], "tuning needs optuna: pip install 'fedsps[tune]'"),
+        (["reproduce", "example1"], "figures need matplotlib: pip install 'fedsps[plot]'"),
+    ):
+        code, _, err = fed(*words)
+        assert code == 2
+        assert message in " ".join(err.split())
+    assert not list(tmp_path.rglob("spec.json"))
+    assert fed("reproduce", "--list")[0] == 0
+    code, out, err = fed("compare", "fedsps", *QUICK, "--json")
+    assert code == 0
+    assert json.loads(out)["figure"] is None
+    assert "no figure: it needs matplotlib" in err
+
+
 def test_the_list_of_pages_has_a_line_a_page(fed):
     """.ci/check-smoke reads it."""
     assert [line.split()[0] for line in fed("reproduce", "--list")[1].splitlines()] == list(PAGES)

@@ -160,7 +160,8 @@ def compare_command(
     title = task_title(specs[0])
     if as_json:
         rows = finite(compared.table.to_dict("records"))
-        print_json({"target_loss": number(compared.target), "rows": rows, "runs": folders, "figure": str(figure)})
+        drawn = str(figure) if plot.is_available() else None
+        print_json({"target_loss": number(compared.target), "rows": rows, "runs": folders, "figure": drawn})
     else:
         print_comparison(compared, title)
     if not plot.is_available():

@@ -208,7 +208,14 @@ def is_available() -> bool:
     return importlib.util.find_spec("matplotlib") is not None
 
 
+def check_available() -> None:
+    """Refuse to go on without matplotlib, before anything is trained."""
+    if not is_available():
+        raise ConfigurationError("figures need matplotlib: pip install 'fedsps[plot]'")
+
+
 def _pyplot() -> Any:
+    check_available()
     import matplotlib
 
     matplotlib.use("Agg")

@@ -190,8 +190,7 @@ def tune(
     workers only run them. Several machines share a search through a real database, one such process on each; all of
     them wait for the last trial, and take over those of a machine that fell silent.
     """
-    from optuna.trial import TrialState
-
+    TrialState = _optuna().trial.TrialState
     Path(runs).mkdir(parents=True, exist_ok=True)
     url = storage or f"sqlite:///{Path(runs).resolve() / 'tune.db'}"
     study = _study(search, url)
@@ -229,8 +228,7 @@ def tune(
 
 def _queue(search: Search, study: Any) -> None:
     """Put every point of a grid in line that is neither done nor in line nor being run by a process that lives."""
-    from optuna.trial import TrialState
-
+    TrialState = _optuna().trial.TrialState
     taken = []
     for trial in study.get_trials(deepcopy=False):
         if trial.state == TrialState.RUNNING and not _is_alive(trial):
@@ -249,8 +247,7 @@ def _queue(search: Search, study: Any) -> None:
 
 def _others_run(study: Any) -> bool:
     """Whether some trial is in line or being run; asked by a process that has none of its own."""
-    from optuna.trial import TrialState
-
+    TrialState = _optuna().trial.TrialState
     return bool(study.get_trials(deepcopy=False, states=(TrialState.WAITING, TrialState.RUNNING)))
 
 
@@ -269,9 +266,8 @@ def _is_alive(trial: Any) -> bool:
 
 def _next(search: Search, study: Any) -> Any:
     """The next trial, or None when there is none left."""
-    import optuna
-    from optuna.trial import TrialState
-
+    optuna = _optuna()
+    TrialState = optuna.trial.TrialState
     states = [trial.state for trial in study.get_trials(deepcopy=False)]
     # the seed moves on, or a search that goes on would draw its first points again
     study.sampler = optuna.samplers.TPESampler(seed=TUNING_SEED + len(states))
@@ -293,9 +289,7 @@ def _run_trial(search: Search, runs: str, url: str, number: int, point: dict[str
     spec = search.at(point)
     if not search.halve_from:
         return score(run(spec, runs))
-    import optuna
-
-    trial = optuna.trial.Trial(_study(search, url), number)
+    trial = _optuna().trial.Trial(_study(search, url), number)
 
     def report(row: Row) -> bool:
         if not np.isfinite(row["train_loss"]):
@@ -310,8 +304,7 @@ def _run_trial(search: Search, runs: str, url: str, number: int, point: dict[str
 
 def outcome(search: Search, url: str) -> Outcome:
     """The table of a study."""
-    from optuna.trial import TrialState
-
+    TrialState = _optuna().trial.TrialState
     rows = [
         dict(trial.params)
         | {
@@ -334,11 +327,7 @@ def outcome(search: Search, url: str) -> Outcome:
 
 
 def _study(search: Search, url: str) -> Any:
-    try:
-        import optuna
-    except ImportError as error:
-        raise ConfigurationError("tuning needs optuna: pip install 'fedsps[tune]'") from error
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    optuna = _optuna()
     storage = _open(url)
     pruner = (
         optuna.pruners.SuccessiveHalvingPruner(min_resource=search.halve_from, reduction_factor=4)
@@ -348,9 +337,17 @@ def _study(search: Search, url: str) -> Any:
     return optuna.create_study(storage=storage, study_name=search.name, pruner=pruner, load_if_exists=True)
 
 
-def _open(url: str) -> Any:
-    import optuna
+def _optuna() -> Any:
+    try:
+        import optuna
+    except ImportError as error:
+        raise ConfigurationError("tuning needs optuna: pip install 'fedsps[tune]'") from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
 
+
+def _open(url: str) -> Any:
+    optuna = _optuna()
     waits = {"connect_args": {"timeout": 100}} if url.startswith("sqlite") else None
     for _ in range(5):
         try:

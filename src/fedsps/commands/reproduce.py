@@ -8,6 +8,7 @@ import typer
 from rich.progress import Progress
 from rich.table import Table
 
+from fedsps import plot
 from fedsps.checks import choice
 from fedsps.options import AsJson, Runs
 from fedsps.paper.document import document
@@ -43,6 +44,7 @@ def reproduce_command(
             claims = ", ".join(claim.id for claim in page.claims)
             paper.print(f"{page.name:12} {page.title} ({claims})", highlight=False, soft_wrap=True)
         return
+    plot.check_available()
     output = output or Path("reproduction", scale)
     for page in chosen:
         check_room(page, scale, output)  # type: ignore[arg-type]
