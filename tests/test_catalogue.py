@@ -148,6 +148,13 @@ def test_labels_show_what_differs():
     ]
 
 
+def test_a_label_names_the_very_value():
+    chosen = parse("fedavg:client_stepsize=0.12345671/0.12345672/1e-05/10000000")
+    labels = [one.label(*chosen).removeprefix("fedavg client_stepsize=") for one in chosen]
+    assert labels == ["0.12345671", "0.12345672", "1e-05", "1e+07"]
+    assert parse(f"fedavg:client_stepsize={'/'.join(labels)}") == chosen
+
+
 def test_one_value_is_one_run():
     assert parse("fedsps:cap=1") == parse("fedsps:cap=1.0") == parse("fedsps")
 

@@ -110,13 +110,18 @@ class Named:
         usual = defaults(self.name)
         alike = [other.parameters for other in others if other.name == self.name]
         shown = [
-            f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}"
+            f"{key}={_written(value)}"
             for key, value in self.parameters.items()
             if key not in usual or value != usual[key] or any(value != other.get(key) for other in alike)
         ]
         own = self.name.rpartition(":")[2]
         namesakes = any(other.name != self.name and other.name.rpartition(":")[2] == own for other in others)
         return " ".join([self.name if namesakes else own, *shown])
+
+
+def _written(value: Any) -> str:
+    """As short as it can be without becoming another value."""
+    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
 
 
 def find(name: str) -> type[Algorithm]:
