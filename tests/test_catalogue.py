@@ -171,6 +171,7 @@ def test_one_value_is_one_run():
         ("sps:cap", "must look like name=value"),
         ("sps+amsgrad:option", "must look like name=value"),
         ("fedams:client_stepsize=0.7+sps", "client_stepsize of fedams has no effect in fedams.sps"),
+        ("fedavg:client_stepsize=0.5,server_stepsize=2+sps", "client_stepsize of fedavg has no effect in fedavg.sps"),
         ("fedavg:server_stepsize=3+adam", "server_stepsize of fedavg has no effect"),
         ("mime+topk", "this one also sends full_gradient"),
         ("constant:stepsize=0.2+scaffold", "give both the same"),
@@ -180,6 +181,13 @@ def test_one_value_is_one_run():
 def test_more_that_is_refused(text, message):
     with pytest.raises(ConfigurationError, match=message):
         parse(text)
+
+
+def test_a_parameter_that_still_has_an_effect_may_be_given():
+    built = build("fedavg:server_stepsize=2+sps")
+    assert (built.stepsize, built.server) == (SPS(), Average(2.0))
+    built = build("local-amsgrad:client_stepsize=0.3+constant:stepsize=0.3")
+    assert built == fedsps.LocalAMSGrad(client_stepsize=0.3).with_parts()
 
 
 def test_from_python():

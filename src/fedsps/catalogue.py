@@ -150,19 +150,27 @@ def compose(parts: dict[str, dict[str, Any]]) -> Algorithm:
             raise ConfigurationError(f"{name} has two parts for its {slot}: leave one out")
         chosen[slot] = PARTS[word][1](**parameters)
     if whole is not None:
-        first, parameters = next(iter(parts.items()))
-        usual = Named(first, defaults(first)).build()
         made = whole.with_parts(**chosen)
-        if made == usual.with_parts(**chosen) and whole != usual:
-            given = ", ".join(key for key, value in parameters.items() if value != defaults(first)[key])
-            raise ConfigurationError(
-                f"{given} of {first} has no effect in {name}, which replaces that part: leave it out"
-            )
+        first, parameters = next(iter(parts.items()))
+        usual = defaults(first)
+        for key, value in parameters.items():
+            if value != usual[key] and _makes(made, first, parameters | {key: usual[key]}, chosen):
+                raise ConfigurationError(
+                    f"{key} of {first} has no effect in {name}, which replaces that part: leave it out"
+                )
         return made
     if "stepsize" not in chosen:
         rules = [word for word, (slot, _) in PARTS.items() if slot == "stepsize"]
         raise ConfigurationError(f"{name} has no stepsize rule: begin with {', '.join(rules)}, or an algorithm")
     return Algorithm(**chosen)
+
+
+def _makes(made: Algorithm, first: str, parameters: dict[str, Any], chosen: dict[str, Any]) -> bool:
+    """Whether these parameters make the same; those that do not go with the chosen parts make nothing."""
+    try:
+        return find(first)(**parameters).with_parts(**chosen) == made
+    except FedspsError:
+        return False
 
 
 def defaults(name: str) -> dict[str, Any]:
