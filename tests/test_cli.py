@@ -9,7 +9,9 @@ import pandas as pd
 import pytest
 
 import fedsps
+from fedsps.catalogue import PARTS
 from fedsps.cli import app, main
+from fedsps.errors import unknown
 from fedsps.paper.reproduce import PAGES
 from fedsps.run import _data
 
@@ -120,6 +122,29 @@ def test_algorithms_shows_formulas(fed):
     assert json.loads(fed("algorithms", "--json")[1])["fedavg"]["parameters"]["client_stepsize"] == 0.1
 
 
+@pytest.mark.parametrize("word", PARTS)
+def test_algorithms_shows_every_part(fed, word):
+    code, out, _ = fed("algorithms", word)
+    assert code == 0
+    assert out.startswith(word)
+    shown = json.loads(fed("algorithms", word, "--json")[1])
+    assert shown[word]["formula"]
+
+
+def test_algorithms_shows_the_words_of_a_composition(fed):
+    code, out, _ = fed("algorithms", "sps:cap=2+fedexp")
+    assert code == 0
+    assert "sps (stepsize)  The stochastic Polyak stepsize" in out
+    assert "scale=0.5, cap=1.0, lower=0.0, smoothing=None" in out
+    assert "fedexp (server)  FedExP's server" in out
+    shown = json.loads(fed("algorithms", "sps+fedexp", "--json")[1])
+    assert shown["fedexp"] == {
+        "formula": "x <- x + eta Delta,    eta = max(1, mean_i ||x_i - x||^2 / (2 (||Delta||^2 + eps)))",
+        "parameters": {"eps": 0.001},
+    }
+    assert "client_stepsize" in fed("algorithms", "fedexp")[1], "alone it is the method"
+
+
 def test_data_commands(fed, monkeypatch, tmp_path):
     monkeypatch.setenv("FEDSPS_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("FEDSPS_DATA", raising=False)
@@ -202,6 +227,8 @@ def test_own_model_and_own_algorithm(fed, tmp_path):
         (["evaluate", "nothing"], "not the folder of a finished run"),
         (["data", "fetch", "imagenet"], "unknown data set 'imagenet'"),
         (["algorithms", "fedavgg"], "did you mean fedavg"),
+        (["algorithms", "sps+amsgrat"], "unknown part 'amsgrat': did you mean amsgrad"),
+        (["algorithms", "sps+mime"], "SPS is not defined with the corrected direction of MIME"),
         (["compare", "--figure", "figure.xyz", "--rounds", "1", "fedsps"], "xyz"),
     ],
 )
@@ -210,6 +237,10 @@ def test_wrong_input_is_one_line_without_a_traceback(fed, words, message):
     assert code == 2
     assert message in " ".join(err.split())
     assert "Traceback" not in err
+
+
+def test_a_word_is_never_suggested_for_itself():
+    assert str(unknown("algorithm", "sps", ["sps", "fedsps"])) == "unknown algorithm 'sps': did you mean fedsps?"
 
 
 def test_a_real_process_exits_with_2(tmp_path):

@@ -17,7 +17,7 @@ from conftest import make_clients
 
 import fedsps
 from fedsps import history
-from fedsps.catalogue import CATALOGUE, PARTS, defaults, find, parse
+from fedsps.catalogue import CATALOGUE, PARTS, defaults, makers, parse
 from fedsps.cli import app
 from fedsps.models import LogisticRegression
 
@@ -212,7 +212,7 @@ def test_commands_parse(page, line, monkeypatch):
         for word in given["algorithms"] or [] if command.name == "compare" else [given["algorithm"]]:
             assert parse(word)
     if command.name == "algorithms" and given["name"]:
-        find(given["name"])
+        assert makers(given["name"])
 
 
 def test_commands_are_found():

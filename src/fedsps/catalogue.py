@@ -102,7 +102,7 @@ class Named:
         _check_known(self.name, self.parameters)
         if len(words) == 1 and _slot(words[0], 0) is None:
             return find(self.name)(**self.parameters)
-        own = {word: list(usual) for word, usual in _signatures(words)}
+        own = signatures(self.name)
         return compose({word: {key: self.parameters[f"{word}.{key}"] for key in keys} for word, keys in own.items()})
 
     def label(self, *others: "Named") -> str:
@@ -176,10 +176,10 @@ def _makes(made: Algorithm, first: str, parameters: dict[str, Any], chosen: dict
 def defaults(name: str) -> dict[str, Any]:
     """The parameters of an algorithm or a composition, and their default values."""
     words = _words(name)
-    found = _signatures(words)
+    found = signatures(name)
     if len(words) == 1 and _slot(words[0], 0) is None:
-        return found[0][1]
-    return {f"{word}.{key}": value for word, own in found for key, value in own.items()}
+        return found[name]
+    return {f"{word}.{key}": value for word, own in found.items() for key, value in own.items()}
 
 
 def _words(name: str) -> list[str]:
@@ -195,18 +195,22 @@ def _slot(word: str, place: int) -> str | None:
     return PARTS[word][0]
 
 
-def _signatures(words: list[str]) -> list[tuple[str, dict[str, Any]]]:
-    """Each word with its own parameters and their defaults."""
-    makers: list[Callable[..., Any]] = [
-        find(word) if _slot(word, place) is None else PARTS[word][1] for place, word in enumerate(words)
-    ]
-    found = []
-    for word, make in zip(words, makers, strict=True):
+def makers(name: str) -> dict[str, Callable[..., Any]]:
+    """What makes each word of a name: an algorithm's class, or what makes the part."""
+    return {
+        word: find(word) if _slot(word, place) is None else PARTS[word][1] for place, word in enumerate(_words(name))
+    }
+
+
+def signatures(name: str) -> dict[str, dict[str, Any]]:
+    """Each word of a name with its own parameters and their defaults."""
+    found = {}
+    for word, make in makers(name).items():
         parameters = inspect.signature(make).parameters
         for key, one in parameters.items():
             if one.default is inspect.Parameter.empty:
                 raise ConfigurationError(f"parameter {key!r} of {word} has no default value: give it one in its class")
-        found.append((word, {key: one.default for key, one in parameters.items()}))
+        found[word] = {key: one.default for key, one in parameters.items()}
     return found
 
 

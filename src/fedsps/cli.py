@@ -4,6 +4,7 @@ import inspect
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -15,7 +16,7 @@ from rich.text import Text
 
 from fedsps import plot
 from fedsps import tune as tuning
-from fedsps.catalogue import CATALOGUE, PARTS, defaults, find, parse
+from fedsps.catalogue import CATALOGUE, PARTS, defaults, makers, parse, read, signatures
 from fedsps.checks import choice
 from fedsps.commands import data
 from fedsps.commands.federation import app as federation_app
@@ -279,19 +280,25 @@ def evaluate_command(
 
 @app.command(name="algorithms")
 def algorithms_command(
-    name: Annotated[str | None, typer.Argument(help="One algorithm, in full.")] = None,
+    name: Annotated[str | None, typer.Argument(help="One algorithm, in full; or a part, or several by a plus.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the catalogue, with formulas; name one to see its parameters."""
-    shown = {name: find(name)} if name else CATALOGUE
+    shown = makers(read(name)[0]) if name else dict(CATALOGUE)
+    if len(shown) > 1 and name:
+        parse(name)  # parts that do not go together are refused
+    own = signatures("+".join(shown)) if name else {one: defaults(one) for one in CATALOGUE}
     if as_json:
-        print_json({one: {"formula": formula(kind), "parameters": defaults(one)} for one, kind in shown.items()})
+        print_json({one: {"formula": formula(kind), "parameters": own[one]} for one, kind in shown.items()})
         return
     for one, kind in shown.items():
-        paper.print(f"[bold]{one}[/]  {(inspect.getdoc(kind) or '').splitlines()[0]}", highlight=False, soft_wrap=True)
-        text = "\n".join((inspect.getdoc(kind) or "").splitlines()[1:]).strip("\n") if name else "    " + formula(kind)
-        paper.print(text, highlight=False, markup=False, soft_wrap=True)
-        parameters = ", ".join(f"{key}={value}" for key, value in defaults(one).items())
+        title, _, text = (inspect.getdoc(kind) or "").partition("\n")
+        place = "" if kind in CATALOGUE.values() or one not in PARTS else f" ({PARTS[one][0]})"
+        paper.print(f"[bold]{one}[/]{place}  {title}", highlight=False, soft_wrap=True)
+        text = text.strip("\n") if name else "    " + formula(kind)
+        if text:
+            paper.print(text, highlight=False, markup=False, soft_wrap=True)
+        parameters = ", ".join(f"{key}={value}" for key, value in own[one].items())
         paper.print(f"    [dim]{parameters}[/]\n", highlight=False, soft_wrap=True)
     if not name:
         paper.print("Parts, for compositions such as sps+amsgrad+polyaverage:", highlight=False)
@@ -306,10 +313,10 @@ def parts_by_slot() -> str:
     )
 
 
-def formula(kind: type) -> str:
-    """The second paragraph of a class's docstring."""
-    _, _, rest = (inspect.getdoc(kind) or "").partition("\n\n")
-    return "\n    ".join(line.strip() for line in rest.partition("\n\n")[0].splitlines())
+def formula(kind: Callable[..., Any]) -> str:
+    """The second paragraph of a docstring, or its only one."""
+    title, _, rest = (inspect.getdoc(kind) or "").partition("\n\n")
+    return "\n    ".join(line.strip() for line in (rest.partition("\n\n")[0] or title).splitlines())
 
 
 app.add_typer(data.app, name="data")

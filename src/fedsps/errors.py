@@ -22,7 +22,7 @@ class LowerBoundError(FedspsError, ValueError):
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> ConfigurationError:
     """An error for a name that is not in the list, with the nearest ones that are."""
-    known = sorted(set(known))
+    known = sorted(set(known) - {name})
     near = get_close_matches(name, known, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}"
     return ConfigurationError(f"unknown {kind} {name!r}: {hint}")

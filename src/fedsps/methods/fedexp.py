@@ -16,7 +16,9 @@ from fedsps.stepsize import Constant
 
 @dataclass(frozen=True)
 class Extrapolation(ServerRule):
-    """`x <- x + eta Delta`,  `eta = max(1, mean_i ||x_i - x||^2 / (2 (||Delta||^2 + eps)))`.
+    """FedExP's server: it extrapolates as far as the clients disagree.
+
+        x <- x + eta Delta,    eta = max(1, mean_i ||x_i - x||^2 / (2 (||Delta||^2 + eps)))
 
     Its output is the mean of the last two iterates, since the iterates oscillate.
 

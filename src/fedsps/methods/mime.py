@@ -70,7 +70,9 @@ class SharedMomentum(Direction):
 
 @dataclass(frozen=True)
 class Mimicry(SharedMomentum):
-    """MIME's direction, `(1 - b) d + b s` with the variance correction `d = grad F_i(y) - grad F_i(x) + c`.
+    """MIME's direction: the server's momentum s, and a gradient with its variance corrected.
+
+        (1 - b) d + b s,    d = grad F_i(y) - grad F_i(x) + c
 
     Both gradients are of the current batch; x is the server's point, c the mean full gradient there.
     """
