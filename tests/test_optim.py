@@ -196,6 +196,10 @@ def test_half_precision_parameters_keep_their_dtype_and_do_not_overflow():
         (lambda p: SPS(p, lower=math.inf), "lower must be a finite number; got inf"),
         (lambda p: SPS(p, smoothing="papers"), "did you mean paper"),
         (lambda p: SPS(p, batch_fraction=2.0), "batch_fraction must be above 0 and at most 1; got 2.0"),
+        (lambda p: SPS(p, batch_fraction="a"), "batch_fraction must be above 0 and at most 1; got 'a'"),
+        (lambda p: SPS(p, batch_fraction=True), "batch_fraction must be above 0 and at most 1; got True"),
+        (lambda p: SPS(p, weight_decay=True), "weight_decay must be a finite number of at least 0; got True"),
+        (lambda p: DecSPS(p, lower=False), "lower must be a finite number; got False"),
         (lambda p: SPS(p, weight_decay=-0.1), "weight_decay must be a finite number of at least 0; got -0.1"),
     ],
 )
@@ -250,6 +254,37 @@ def test_numbers_keep_their_precision():
     parameter.grad = torch.full((1,), 1e-4, dtype=torch.float64)
     SPS([parameter], lower=1.0).step(loss=1.0 + 1e-9)
     assert parameter.item() == pytest.approx(-1e-9 / (0.5 * 1e-4), rel=1e-6)
+
+
+@pytest.mark.parametrize("make", [SPS, DecSPS])
+def test_a_steep_loss_does_not_overflow(make):
+    parameter = nn.Parameter(torch.tensor([1.0, 1.0]))
+    optimizer = make([parameter])
+    parameter.grad = torch.full((2,), 1e25)
+    optimizer.step(loss=1e25)
+    stepsize = 1e25 / (0.5 * 2e50)
+    assert optimizer.param_groups[0]["stepsize"] == pytest.approx(stepsize, rel=1e-6, abs=0)
+    assert parameter.tolist() == pytest.approx([0.0, 0.0], abs=1e-6)
+
+
+@pytest.mark.parametrize("kinds", [("float16", "float64"), ("float64", "float16"), ("bfloat16", "float32")])
+def test_parameters_of_several_precisions(kinds):
+    parameters = [nn.Parameter(torch.zeros(2, dtype=getattr(torch, kind))) for kind in kinds]
+    for parameter in parameters:
+        parameter.grad = torch.full_like(parameter, 300.0)
+    optimizer = SPS(parameters, weight_decay=0.1)
+    optimizer.step(loss=30.0)
+    assert optimizer.param_groups[0]["stepsize"] == pytest.approx(30 / (0.5 * 360_000), rel=1e-2)
+    assert [str(parameter.dtype) for parameter in parameters] == [f"torch.{kind}" for kind in kinds]
+
+
+@pytest.mark.parametrize("loss", [torch.ones(3), torch.ones(0), torch.tensor(1j), "1", True, [1.0]])
+def test_a_loss_that_is_not_one_number_is_refused(loss):
+    parameter = nn.Parameter(torch.ones(2))
+    parameter.grad = torch.ones(2)
+    with pytest.raises(fedsps.ConfigurationError, match="the loss must be one real number; got .*: pass"):
+        SPS([parameter]).step(loss=loss)
+    assert parameter.tolist() == [1.0, 1.0]
 
 
 def test_misuse_says_what_to_do():

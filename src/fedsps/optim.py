@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any, get_args
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
@@ -36,7 +37,7 @@ class _Polyak(Optimizer):
         positive("scale", group["scale"])
         for name, least in (("weight_decay", 0.0), ("lower", -math.inf)):
             value = group[name]
-            if not isinstance(value, int | float) or not least <= value < math.inf or value == -math.inf:
+            if not _is_number(value) or not least <= value < math.inf or value == -math.inf:
                 raise ConfigurationError(
                     f"{name} must be a finite number{' of at least 0' * (least == 0)}; got {value!r}"
                 )
@@ -60,7 +61,7 @@ class _Polyak(Optimizer):
                 loss = closure()
         if loss is None:
             raise ConfigurationError("the closure returned None: it must return the loss")
-        value, size = (loss.item() if isinstance(loss, Tensor) else float(loss)), 0.0
+        value, size = _value(loss), 0.0
         moved = []
         for group in self.param_groups:
             parameters = [parameter for parameter in group["params"] if _moves(parameter)]
@@ -96,6 +97,21 @@ class _Polyak(Optimizer):
             )
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+
+
+def _value(loss: Tensor | float) -> float:
+    if isinstance(loss, Tensor) and (loss.numel() != 1 or loss.is_complex()):
+        raise ConfigurationError(
+            f"the loss must be one real number; got a tensor of shape {tuple(loss.shape)} and type {loss.dtype}: "
+            "pass the mean whose backward was called"
+        )
+    if not isinstance(loss, Tensor) and not _is_number(loss):
+        raise ConfigurationError(f"the loss must be one real number; got {loss!r}: pass what backward was called on")
+    return float(loss)
+
+
 def _moves(parameter: Tensor) -> bool:
     if parameter.grad is None:
         return False
@@ -115,12 +131,11 @@ def _move(parameter: Tensor, direction: Tensor, stepsize: float) -> None:
 
 
 def _norm_sq(tensors: list[Tensor]) -> float:
-    """The squared norm of all of them together, accumulated in float32 at least."""
+    """The squared norm of all of them together, in float64, where no square of a float32 overflows."""
     if not tensors:
         return 0.0
-    half = tensors[0].dtype in (torch.float16, torch.bfloat16)
-    norms = torch._foreach_norm(tensors, 2, dtype=torch.float32 if half else None)
-    return float(torch.stack([norm.double().to(norms[0].device) for norm in norms]).square().sum())
+    norms = torch._foreach_norm(tensors, 2, dtype=torch.float64)
+    return float(torch.stack([norm.to(norms[0].device) for norm in norms]).square().sum())
 
 
 class SPS(_Polyak):
@@ -181,8 +196,9 @@ class SPS(_Polyak):
         super()._check_group(group)
         if group["smoothing"] is not None:
             choice("smoothing", group["smoothing"], get_args(Smoothing))
-        if not 0 < group["batch_fraction"] <= 1:
-            raise ConfigurationError(f"batch_fraction must be above 0 and at most 1; got {group['batch_fraction']!r}")
+        share = group["batch_fraction"]
+        if not _is_number(share) or not 0 < share <= 1:
+            raise ConfigurationError(f"batch_fraction must be above 0 and at most 1; got {share!r}")
 
     def _stepsize(self, group: dict[str, Any], gap: float, ratio: float) -> float:
         lr, growth, factor = float(group["lr"]), group["growth"], 2 ** group["batch_fraction"]
