@@ -8,6 +8,7 @@ import runpy
 import shlex
 import shutil
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -135,6 +136,13 @@ def test_every_page_shows_what_the_script_compares():
         shown = [row.split(" | ")[0].removeprefix("| ") for row in block.splitlines() if row.startswith("| ")]
         assert shown[2:] == [one.label(*chosen) for one in chosen]
         assert (DOCS / image).stat().st_size < 120_000
+
+
+def test_the_source_package_has_no_tests_without_what_they_read():
+    included = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["sdist"][
+        "include"
+    ]
+    assert "tests" not in included or {"docs", "examples"} <= set(included)
 
 
 # History
