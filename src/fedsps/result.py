@@ -99,13 +99,13 @@ class Result:
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / SUMMARY).unlink(missing_ok=True)
-        (folder / SPEC).write_text(json.dumps(self.spec, indent=2) + "\n")
+        (folder / SPEC).write_text(json.dumps(self.spec, indent=2) + "\n", encoding="utf-8")
         self.history.to_parquet(folder / HISTORY, index=False)
         if self.model is not None:
             save_model(self.model, str(folder / WEIGHTS))
         # last, and all or nothing, so that a folder with a summary is complete
         partial = (folder / SUMMARY).with_suffix(".partial")
-        partial.write_text(json.dumps(self.summary, indent=2) + "\n")
+        partial.write_text(json.dumps(self.summary, indent=2) + "\n", encoding="utf-8")
         partial.replace(folder / SUMMARY)
         return folder
 
@@ -175,7 +175,7 @@ def load_weights(folder: Path, model: nn.Module) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file."""
     try:
-        found = json.loads(path.read_text())
+        found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read ({error})") from error
     if not isinstance(found, dict):

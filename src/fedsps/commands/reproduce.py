@@ -61,7 +61,7 @@ def reproduce_command(
             )
     place = text or output / "README.md"
     place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_text(document(output, place))
+    place.write_text(document(output, place), encoding="utf-8")
     verdicts = [verdict for outcome in outcomes for verdict in outcome.verdicts]
     if as_json:
         print_json(

@@ -43,7 +43,7 @@ def connect(folder: Path, address: str, ca_certificate: Path | None) -> None:
     trust = f'root-certificates = "{ca_certificate}"' if ca_certificate else "insecure = true"
     text = f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\naddress = "{address}"\n{trust}\n'
     (folder / "flwr").mkdir(exist_ok=True)
-    (folder / "flwr" / "config.toml").write_text(text)
+    (folder / "flwr" / "config.toml").write_text(text, encoding="utf-8")
 
 
 def ask(folder: Path, *words: str, seconds: float = 60.0) -> dict[str, Any]:

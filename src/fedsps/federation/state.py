@@ -31,7 +31,7 @@ class State:
     def save(self) -> None:
         """Write all or nothing."""
         partial = self.folder / f"{NAME}.partial"
-        partial.write_text(json.dumps(asdict(self) | {"folder": str(self.folder)}, indent=2))
+        partial.write_text(json.dumps(asdict(self) | {"folder": str(self.folder)}, indent=2), encoding="utf-8")
         partial.replace(self.folder / NAME)
 
     def with_process(self, process: Process) -> "State":
@@ -52,7 +52,7 @@ def load(folder: Path) -> State | None:
     if not path.exists():
         return None
     try:
-        found = json.loads(path.read_text())
+        found = json.loads(path.read_text(encoding="utf-8"))
         found["processes"] = tuple(Process(**one | {"command": tuple(one["command"])}) for one in found["processes"])
         state = State(**found | {"folder": Path(found["folder"])})
     except (ValueError, TypeError, KeyError) as error:
@@ -70,10 +70,14 @@ def prepare(folder: Path) -> Path:
     if folder.exists() and not folder.is_dir():
         raise ConfigurationError(f"folder {folder} is a file: name another with --folder")
     ignore = folder / ".gitignore"
-    if folder.is_dir() and any(folder.iterdir()) and not (ignore.exists() and ignore.read_text() == IGNORE):
+    if (
+        folder.is_dir()
+        and any(folder.iterdir())
+        and not (ignore.exists() and ignore.read_text(encoding="utf-8") == IGNORE)
+    ):
         raise ConfigurationError(f"folder {folder} holds other things: name an empty or a new one with --folder")
     folder.mkdir(parents=True, mode=0o700, exist_ok=True)
-    ignore.write_text(IGNORE)
+    ignore.write_text(IGNORE, encoding="utf-8")
     return folder
 
 

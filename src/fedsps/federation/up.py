@@ -187,7 +187,7 @@ def _await(state: State, complaint: str, done: Callable[[], bool]) -> None:
 
 def explanation(log: str, size: int = 15) -> str:
     """Some lines of a log, from the first error on if there is one, else the last; without colours."""
-    text = re.sub(r"\x1b\[[0-9;]*m", "", Path(log).read_text(errors="replace"))
+    text = re.sub(r"\x1b\[[0-9;]*m", "", Path(log).read_text(encoding="utf-8", errors="replace"))
     lines = [line for line in text.splitlines() if line.strip()]
     first = next((place for place, line in enumerate(lines) if "ERROR" in line), len(lines) - size)
     return "\n".join(lines[max(first, 0) :][:size])
