@@ -102,8 +102,6 @@ def test_import_is_light():
 
 def test_text_files_are_utf_8_whatever_the_locale():
     for name, path in FILES.items():
-        if name == "paper.reproduce":  # JSON, ASCII alone
-            continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("read_text", "write_text"):
                 assert "encoding" in [one.arg for one in node.keywords], f"{name}, line {node.lineno}"

@@ -90,7 +90,7 @@ def write(outcome: Outcome, folder: Path) -> None:
     tables = ({name: table(records)} if records.runs else {}) | dict(records.tables)
     for stem, one in tables.items():
         one.to_csv(folder / f"{stem}.csv", index=False, float_format="%.6g")
-    (folder / f"{name}.json").write_text(json.dumps(plain(outcome), indent=2) + "\n")
+    (folder / f"{name}.json").write_text(json.dumps(plain(outcome), indent=2) + "\n", encoding="utf-8")
 
 
 def table(records: Records) -> pd.DataFrame:
