@@ -15,7 +15,7 @@ from fedsps import history
 from fedsps.catalogue import CATALOGUE, Named
 from fedsps.compare import comparison
 from fedsps.engine.flower import Settings, client_app
-from fedsps.errors import ConfigurationError, DataError
+from fedsps.errors import ConfigurationError, DataError, LowerBoundError
 
 NUMBERS = [name for name in history.COLUMNS if name not in ("seconds", "test_loss", "test_accuracy")]
 
@@ -432,3 +432,71 @@ def test_bad_scores_are_left_out(scores, tmp_path):
     first = in_process.as_numbers(found.history, columns)[0]
     assert np.isfinite(first).all()
     np.testing.assert_allclose(first, in_process.as_numbers(without_it.history, columns)[0])
+
+
+def spoiled_by(clients, change, kinds=("train.train",)):
+    """These clients' answers of every round, changed by a function of their records."""
+
+    def spoil(partition, kind, reply):
+        if partition in clients and kind in kinds:
+            change(reply.content)
+        return reply
+
+    return spoil
+
+
+def without_numbers(content):
+    for name in content.array_records["message"]:
+        array(content, name, lambda v: np.full_like(v, np.nan))
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_run_that_diverges_ends_and_says_so(name, tmp_path, by_registry, capsys):
+    """As on one machine; no client is asked twice for what it would compute again."""
+    attack = spoiled_by((0, 2, 3), without_numbers, ("train.train", "train.probe"))
+    grid = in_process.grid(tmp_path, spoil=attack)
+    found = in_process.run(grid, tmp_path, algorithm=name)
+    assert found.diverged_at == len(found.history) == 1
+    assert sum(kind == "train.train" for kind, _ in grid.asked) == 5
+    assert "client 2: " in found.history["events"][0]
+    assert "diverged in round 1: the model is that of round 0" in capsys.readouterr().out
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert fedsps.load(folder).diverged_at == 1
+
+
+@pytest.mark.parametrize("mean", ["mean", "median", "clipped:1.0"])
+def test_it_diverges_where_the_local_engine_does(mean, tmp_path):
+    """Four of five clients overflow in the first round."""
+    algorithm = fedsps.FedAvg(client_stepsize=1e200)
+    clients = [(x * (0 if client == 4 else 1e150), y) for client, (x, y) in enumerate(make_clients())]
+    local = fedsps.train(in_process.linear(), clients, algorithm=algorithm, rounds=4, batch_size=5)
+    grid = in_process.grid(tmp_path, clients)
+    found = in_process.run(grid, tmp_path, algorithm="fedavg:client_stepsize=1e200", mean=mean)
+    assert found.diverged_at == local.diverged_at == 1
+    assert torch.equal(in_process.weights(found), in_process.weights(local))
+
+
+def test_a_first_client_that_diverged_alone_is_passed_over(tmp_path):
+    grid = in_process.grid(tmp_path, spoil=spoiled_by((0,), without_numbers, ("train.probe",)))
+    found = in_process.run(grid, tmp_path, algorithm="fedsps-global")
+    assert found.diverged_at is None
+    assert found.history["events"][0].endswith("holds NaN or infinity")
+
+
+def test_a_client_that_diverged_is_not_asked_again(tmp_path):
+    grid = in_process.grid(tmp_path, spoil=spoiled_by((3,), without_numbers))
+    with pytest.raises(DataError, match="4 of 5 clients answered, 5 are needed"):
+        in_process.run(grid, tmp_path, minimum_cohort=5, retries=2)
+    assert sum(one == ("train.train", 3) for one in grid.asked) == 1
+
+
+@pytest.mark.parametrize("gap", [-1.0, -np.inf])
+def test_one_client_below_the_bound_does_not_stop_a_run(gap, tmp_path):
+    def below(content):
+        array(content, "gap", lambda v: np.full_like(v, gap), "trace")
+
+    found = in_process.run(in_process.grid(tmp_path, spoil=spoiled_by((3,), below)), tmp_path, rounds=2)
+    assert found.history["events"].tolist() == ["client 3: it says that a loss fell below its lower bound"] * 2
+    assert found.history["clients"].tolist() == [4, 4]
+    with pytest.raises(LowerBoundError, match="round 1: client 1 saw a loss"):
+        in_process.run(in_process.grid(tmp_path, spoil=spoiled_by((1, 2, 4), below)), tmp_path / "half")

@@ -56,13 +56,17 @@ def accept(content: RecordDict, message: Tensors, trace: Trace | None, state: St
     buffers = state.buffers if trace is not None else {}
     _same("buffer", found["buffers"], buffers)
     _same("trace", found["trace"], {} if trace is None else {name: getattr(trace, name) for name in TRACE})
-    for record, values in found.items():
-        for name, value in values.items():
-            finite = ~value.isnan() if (record, name) == ("trace", "gap") else value.isfinite()
-            if not finite.all():
-                raise DataError(f"{name} holds NaN or infinity")
     kept = None if trace is None else Trace(*(found["trace"][name] for name in TRACE))
     return Answer(found["message"], {}, found["buffers"], kept, max(0, gradients))
+
+
+def infinite(answer: Answer) -> str | None:
+    """What in an answer holds NaN or infinity, if anything does: the client diverged, or is broken."""
+    values = [*answer.message.items(), *answer.buffers.items()]
+    if answer.trace is not None:
+        values += [(name, getattr(answer.trace, name)) for name in ("losses", "stepsizes")]
+        values.append(("gap", answer.trace.gap.clamp(-1, 1)))  # without a bound it is infinite
+    return next((name for name, value in values if not value.isfinite().all()), None)
 
 
 def sound_scores(content: RecordDict) -> dict[str, float] | None:

@@ -1,8 +1,8 @@
 """The server's side: the rounds of an algorithm over Flower's grid, with the answers of whoever is there."""
 
 import secrets
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +19,19 @@ from fedsps.checkpoint import Checkpoint
 from fedsps.data.federated import Federation, Samples, held_out
 from fedsps.engine.answer import Answer, gather
 from fedsps.engine.flower import wire
-from fedsps.engine.flower.check import accept, rehearse, sound_scores
+from fedsps.engine.flower.check import accept, infinite, rehearse, sound_scores
 from fedsps.engine.flower.roll import Roll
 from fedsps.engine.flower.settings import Settings, digest
 from fedsps.engine.flower.store import NEVER
 from fedsps.engine.round import Collected
 from fedsps.engine.setting import Setting, State, start
-from fedsps.errors import ConfigurationError, DataError, FedspsError
+from fedsps.errors import ConfigurationError, DataError, FedspsError, LowerBoundError
 from fedsps.logistic import objective
 from fedsps.network import Loss
-from fedsps.parts import Exchange
+from fedsps.parts import Exchange, Trace
 from fedsps.privacy import epsilon, explain, one_vector_only
 from fedsps.result import SUMMARY, Result
-from fedsps.session import Row, Session, on_test
+from fedsps.session import Row, Session, check_bound, on_test
 from fedsps.shapes import DTYPES
 from fedsps.streams import Rows
 
@@ -109,6 +109,8 @@ def federate(
         saver=saver,
         save_seconds=0,
     )
+    if session.diverged_at is not None:
+        say(f"diverged in round {session.diverged_at}: the model is that of round {session.state.round}")
     model = goal.module(session.state.result, session.state.buffers)
     table = history.frame(
         [row | server.untold for row in session.rows], [*history.COLUMNS, *history.FEDERATION_COLUMNS]
@@ -153,6 +155,34 @@ def _ledger(sizes: Rows) -> dict[str, Tensor]:
 
 
 @dataclass(frozen=True)
+class Heard:
+    """The answers of an exchange by client: those that count, and those that no repetition would mend."""
+
+    sound: dict[int, Answer] = field(default_factory=dict)
+    infinite: dict[int, Answer] = field(default_factory=dict)
+    below: dict[int, LowerBoundError] = field(default_factory=dict)
+
+    @property
+    def refused(self) -> list[int]:
+        """Clients that need not be asked again."""
+        return [*self.infinite, *self.below]
+
+    def half(self, some: Mapping[int, object]) -> bool:
+        """At least half of the answers are such. A few clients may be broken; so many are the run's own fault."""
+        return bool(some) and 2 * len(some) >= len(self.sound) + len(self.refused)
+
+
+def alone(trace: Trace | None) -> Trace | None:
+    """The trace of one client as that of a cohort of one."""
+    return None if trace is None else Trace(*(value.unsqueeze(0) for value in vars(trace).values()))
+
+
+def no_mean(values: Tensor, weights: Tensor) -> Tensor:
+    """The mean where the run has diverged, whatever mean it takes: NaN, on which a session ends."""
+    return torch.full_like(values[0], torch.nan)
+
+
+@dataclass(frozen=True)
 class Server:
     """Collects the answers of an exchange, and of evaluations."""
 
@@ -171,31 +201,44 @@ class Server:
         return {}
 
     def collect(self, setting: Setting, state: State, exchange: Exchange, audience: Rows) -> Collected:
-        """Ask the audience; a round that too few answer is repeated. Where one client is enough, try them in turn."""
+        """Ask the audience; a round that too few answer is repeated. Where one client is enough, try them in turn.
+
+        What a client computes is decided by the seed: one whose numbers were refused is not asked again.
+        """
         settings = self.roll.settings
-        groups = [audience] * (1 + settings.retries)
+        hoped, groups = audience, [audience] * (1 + settings.retries)
         if exchange.first_client_only:
-            groups = [np.array([client]) for client in setting.cohort_of(state.round)]
+            hoped = setting.cohort_of(state.round)
+            groups = [np.array([client]) for client in hoped]
         least = 1 if exchange.first_client_only else min(settings.minimum_cohort, len(audience))
-        events: list[str] = []
+        heard, events = Heard(), []
         for group in groups:
             events += self.roll.refresh()
-            answers, failures = self._answers(setting, state, exchange, group)
+            failures = self._hear(setting, state, exchange, np.setdiff1d(group, heard.refused), heard)
             events += failures
-            if len(answers) >= least:
-                clients = np.array(list(answers), dtype=np.int64)
-                states = state.clients if exchange.action != "train" else counted(state, clients)
-                found = gather(setting, state, exchange, clients, list(answers.values()), states, self.mean)
-                return replace(found, events=tuple(events))
-        raise DataError(
-            f"round {state.round + 1}: {len(answers)} of {len(audience)} clients answered, {least} are needed "
-            f"({'; '.join(failures)}). Run it again to go on from round {state.round}"
-        )
+            left = len(hoped) - len(heard.refused)
+            if len(heard.sound) >= least or left < least or left <= len(heard.refused):
+                break
+        answers = heard.sound
+        done = exchange.first_client_only and bool(answers)
+        if heard.half(heard.below) and not done:
+            raise next(iter(heard.below.values()))
+        diverged = heard.half(heard.infinite) and not done
+        if diverged:
+            answers = dict(sorted((heard.sound | heard.infinite).items()))
+        elif len(answers) < least:
+            raise DataError(
+                f"round {state.round + 1}: {len(answers)} of {len(audience)} clients answered, {least} are needed "
+                f"({'; '.join(failures)}). Run it again to go on from round {state.round}"
+            )
+        clients = np.array(list(answers), dtype=np.int64)
+        states = state.clients if exchange.action != "train" else counted(state, clients)
+        means = no_mean if diverged else self.mean
+        found = gather(setting, state, exchange, clients, list(answers.values()), states, means)
+        return replace(found, events=tuple(events))
 
-    def _answers(
-        self, setting: Setting, state: State, exchange: Exchange, audience: Rows
-    ) -> tuple[dict[int, Answer], list[str]]:
-        """The answers that can be counted, by client in ascending order; and what went wrong with the others."""
+    def _hear(self, setting: Setting, state: State, exchange: Exchange, audience: Rows, heard: "Heard") -> list[str]:
+        """Ask and sort the answers, by client in ascending order; what went wrong with those that do not count."""
         message, trace = rehearse(setting, state, exchange)
         if self.private:
             trace = None  # nor are buffers sent
@@ -205,19 +248,28 @@ class Server:
             client: RecordDict({"ask": self._ask(state, exchange, client), "received": received} | model)
             for client in audience.tolist()
         }
-        answers: dict[int, Answer] = {}
+        heard.sound.clear()
         events = []
         kind = "train.train" if exchange.action == "train" else "train.probe"
         for client, content in self.roll.ask(requests, kind).items():
             try:
                 if isinstance(content, DataError):
                     raise content
-                answers[client] = accept(content, message, trace, state)
+                answer = accept(content, message, trace, state)
+                name = infinite(answer)
+                if name is not None:
+                    heard.infinite[client] = answer
+                    raise DataError(f"{name} holds NaN or infinity")
+                check_bound(state.round + 1, alone(answer.trace), np.array([client]))
+                heard.sound[client] = answer
                 if wire.told(content, "facts").get("lost"):
                     events.append(f"client {client}: its state was lost, it started anew")
+            except LowerBoundError as error:
+                heard.below[client] = error
+                events.append(f"client {client}: it says that a loss fell below its lower bound")
             except DataError as error:
                 events.append(f"client {client}: {error}")
-        return answers, events
+        return events
 
     def _ask(self, state: State, exchange: Exchange, client: int) -> Any:
         return wire.facts(
