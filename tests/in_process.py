@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import torch
 from conftest import make_clients
-from flwr.app import Context, RecordDict
+from flwr.app import Array, ArrayRecord, Context, RecordDict
 from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.supercore.task_identity import TaskIdentity
 from torch import nn
@@ -91,3 +91,42 @@ def weights(result):
 
 def as_numbers(table, columns):
     return table[columns].to_numpy(np.float64)
+
+
+class CrashError(Exception):
+    """The server's process dies."""
+
+
+def crash_after(messages):
+    """The server dies after so many training answers."""
+    count = 0
+
+    def crash(partition, kind, reply):
+        nonlocal count
+        count += kind == "train.train"
+        if count > messages:
+            raise CrashError
+        return reply
+
+    return crash
+
+
+def spoiled(clients, change, kinds=("train.train",)):
+    """These clients' answers of every round, changed by a function of their records."""
+
+    def spoil(partition, kind, reply):
+        if partition in clients and kind in kinds:
+            change(reply.content)
+        return reply
+
+    return spoil
+
+
+def array(content, name, change, record="message"):
+    old = content.array_records[record]
+    content[record] = ArrayRecord({**old, name: Array(change(old[name].numpy()))})
+
+
+def without_numbers(content):
+    for name in content.array_records["message"]:
+        array(content, name, lambda v: np.full_like(v, np.nan))

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 import torch
 from conftest import make_clients
-from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.app import Message, RecordDict
 from registry import ALGORITHMS
 from torch import nn
 
@@ -15,7 +15,7 @@ from fedsps import history
 from fedsps.catalogue import CATALOGUE, Named
 from fedsps.compare import comparison
 from fedsps.engine.flower import Settings, client_app
-from fedsps.errors import ConfigurationError, DataError, LowerBoundError
+from fedsps.errors import ConfigurationError, DataError
 
 NUMBERS = [name for name in history.COLUMNS if name not in ("seconds", "test_loss", "test_accuracy")]
 
@@ -47,26 +47,13 @@ def test_two_runs_are_identical(tmp_path):
 STATEFUL = ["scaffold", "feddecsps", "fedsps, paper smoothing", "fedavg, top-k", "mime", "global b", "local amsgrad"]
 
 
-class CrashError(Exception):
-    """The server's process dies."""
-
-
 @pytest.mark.parametrize("name", STATEFUL)
 @pytest.mark.parametrize("after", [1, 6, 9])
 def test_a_killed_server_goes_on_where_it_was(name, after, tmp_path, by_registry):
     """It dies after so many training messages, in mid-round: some clients have moved on already."""
     whole = in_process.run(in_process.grid(tmp_path / "whole"), tmp_path / "whole", algorithm=name, cohort=3)
-    count = 0
-
-    def crash(partition, kind, reply):
-        nonlocal count
-        count += kind == "train.train"
-        if count > after:
-            raise CrashError
-        return reply
-
-    grid = in_process.grid(tmp_path, spoil=crash)
-    with pytest.raises(CrashError):
+    grid = in_process.grid(tmp_path, spoil=in_process.crash_after(after))
+    with pytest.raises(in_process.CrashError):
         in_process.run(grid, tmp_path, algorithm=name, cohort=3)
     grid.spoil = None
     resumed = in_process.run(grid, tmp_path, algorithm=name, cohort=3)
@@ -103,113 +90,13 @@ def test_a_late_answer_leaves_no_trace(name, tmp_path, by_registry):
         for one, folder in ((late, "late"), (absent, "absent"))
     ]
     assert torch.equal(*(in_process.weights(one) for one in found))
-    assert found[0].history["events"].tolist() == ["", "client 1: no answer within 0.3 s", "", ""]
+    assert found[0].history["events"].tolist() == [
+        "",
+        "client 1: no answer within 0.3 s; client 1: no scores (not connected)",
+        "",
+        "",
+    ]
     assert found[0].history["clients"].tolist() == [5, 4, 5, 5]
-
-
-def spoiled(change):
-    """Client 3's training answer of every round, changed by a function of its records."""
-
-    def spoil(partition, kind, reply):
-        if partition == 3 and kind == "train.train":
-            change(reply.content)
-        return reply
-
-    return spoil
-
-
-def array(content, name, change, record="message"):
-    old = content.array_records[record]
-    content[record] = ArrayRecord({**old, name: Array(change(old[name].numpy()))})
-
-
-def put(value):
-    def change(values):
-        values = values.copy()
-        values[0] = value
-        return values
-
-    return change
-
-
-def without(content, record, name):
-    content[record] = ArrayRecord({key: value for key, value in content.array_records[record].items() if key != name})
-
-
-def unreadable(content):
-    content["message"] = ArrayRecord({"delta": Array("float64", (15,), "numpy.ndarray", b"\x93NUMPY nonsense")})
-
-
-def pickled(content):
-    """NumPy's format can hold a pickle: it must not be opened."""
-    import io
-
-    class Trap:
-        def __reduce__(self):
-            return (pytest.fail, ("a pickle was opened",))
-
-    file = io.BytesIO()
-    np.save(file, np.array([Trap()], dtype=object), allow_pickle=True)
-    content["message"] = ArrayRecord({"delta": Array("float64", (15,), "numpy.ndarray", file.getvalue())})
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        (lambda c: array(c, "delta", put(np.nan)), "delta holds NaN or infinity"),
-        (lambda c: array(c, "delta", put(np.inf)), "delta holds NaN or infinity"),
-        (lambda c: array(c, "losses", put(np.nan), "trace"), "losses holds NaN or infinity"),
-        (lambda c: array(c, "delta", lambda v: v[:-1]), "delta is torch.float64 of shape (14,), not torch.float64 of (15,)"),
-        (lambda c: array(c, "delta", lambda v: v.astype(np.float32)), "delta is torch.float32 of shape (15,), not torch.float64 of (15,)"),
-        (lambda c: array(c, "delta", lambda v: v.astype("U5")), "the answer cannot be read (TypeError)"),
-        (lambda c: without(c, "message", "delta"), "message delta is missing"),
-        (lambda c: without(c, "trace", "gap"), "trace gap is missing"),
-        (lambda c: array(c, "losses", lambda v: v, "trace") or c.pop("trace"), "trace gap is missing"),
-        (lambda c: c.array_records["message"].update({"more": Array(np.zeros(2))}), "message more was not asked for"),
-        (unreadable, "the answer cannot be read (ValueError)"),
-        (pickled, "the answer cannot be read (ValueError)"),
-        (lambda c: c.pop("facts") and c.pop("message") and c.pop("trace"), "message delta is missing"),
-    ],
-    ids=["nan", "inf", "nan loss", "shape", "dtype", "text", "missing", "no gap", "no trace", "more", "nonsense", "pickle", "empty"],
-)  # fmt: skip
-def test_a_bad_answer_is_refused_and_named(change, reason, tmp_path):
-    found = in_process.run(in_process.grid(tmp_path, spoil=spoiled(change)), tmp_path, rounds=2)
-    assert found.history["events"].tolist() == [f"client 3: {reason}"] * 2
-    assert found.history["clients"].tolist() == [4, 4]
-    left = in_process.grid(tmp_path / "left")
-    left.spoil = lambda partition, kind, reply: None if (partition, kind) == (3, "train.train") else reply
-    without_it = in_process.run(left, tmp_path / "left", rounds=2, deadline=0.2)
-    assert torch.equal(in_process.weights(found), in_process.weights(without_it))  # the mean is of the rest
-
-
-def test_a_client_that_fails_says_why(tmp_path):
-    grid = in_process.grid(tmp_path)
-    work = grid.app
-
-    def app(message, context):
-        if message.metadata.message_type == "train.train" and context.node_config["partition-id"] == 0:
-            context.run_config["algorithm"] = "fedspss"
-        return work(message, context)
-
-    grid.app = app
-    found = in_process.run(grid, tmp_path, rounds=1)
-    assert (
-        "client 0: ConfigurationError: unknown algorithm 'fedspss': did you mean fedsps" in found.history["events"][0]
-    )
-
-
-def test_too_few_answers_repeat_the_round_then_stop(tmp_path):
-    grid = in_process.grid(tmp_path)
-    grid.dead = {0, 1}
-    with pytest.raises(ConfigurationError, match="no sign of partitions 0, 1 within 0.2 s"):
-        in_process.run(grid, tmp_path, start_deadline=0.2, deadline=0.1)
-    grid.dead = set()
-    grid.spoil = lambda partition, kind, reply: None if kind == "train.train" and partition < 2 else reply
-    with pytest.raises(
-        DataError, match="round 1: 3 of 5 clients answered, 4 are needed .client 0: no answer within 0.1 s"
-    ):
-        in_process.run(grid, tmp_path, minimum_cohort=4, deadline=0.1, retries=1)
-    assert sum(kind == "train.train" for kind, _ in grid.asked) == 10  # asked twice
 
 
 def test_the_first_stepsize_comes_from_whoever_answers(tmp_path):
@@ -291,15 +178,6 @@ def test_a_loss_in_double_precision_on_a_single_precision_model(name, tmp_path, 
     assert found.history["events"].tolist() == ["", ""]
 
 
-@pytest.mark.parametrize("mean", ["median", "trimmed:0.2", "clipped:0.01"])
-def test_robust_means_bear_one_attacker(mean, tmp_path):
-    attack = spoiled(lambda content: array(content, "delta", lambda v: v + 1e6))
-    attacked = in_process.run(in_process.grid(tmp_path / mean, spoil=attack), tmp_path / mean, mean=mean)
-    assert in_process.weights(attacked).norm() < 10
-    naive = in_process.run(in_process.grid(tmp_path / "naive", spoil=attack), tmp_path / "naive")
-    assert in_process.weights(naive).norm() > 1e5
-
-
 def test_robust_means_need_delta_alone(tmp_path):
     with pytest.raises(ConfigurationError, match="mean = 'median' is for algorithms that send delta alone; scaffold"):
         in_process.run(in_process.grid(tmp_path), tmp_path, mean="median", algorithm="scaffold")
@@ -349,17 +227,6 @@ def test_tables_of_the_app_are_left_alone():
     assert Settings.of({"own.hidden": 3, "rounds": 7, "local-steps": 2}).local_steps == 2
 
 
-def test_nodes_that_do_not_fit_are_named(tmp_path):
-    grid = in_process.grid(tmp_path)
-    grid.nodes = {100: 0, 101: 0}
-    with pytest.raises(ConfigurationError, match="nodes 100 and 101 both have partition-id 0"):
-        in_process.run(grid, tmp_path)
-    grid = in_process.grid(tmp_path)
-    grid.nodes[100] = 7
-    with pytest.raises(ConfigurationError, match="node 100 cannot take part: .*partition-id is 7: it counts from 0"):
-        in_process.run(grid, tmp_path)
-
-
 def test_a_run_can_be_loaded_and_compared(tmp_path):
     found = in_process.run(in_process.grid(tmp_path), tmp_path)
     (folder,) = (tmp_path / "runs").iterdir()
@@ -375,85 +242,10 @@ def test_every_name_of_the_catalogue_is_understood():
         assert Settings(algorithm=name).built.exchanges(0)
 
 
-class OwnNames(nn.Module):
-    """A model whose buffers have the names of what travels beside them."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(4, 3)
-        for name in ("x", "delta", "losses"):
-            self.register_buffer(name, torch.ones(1))
-
-    def forward(self, inputs):
-        return self.layer(inputs) * self.x * self.delta
-
-
-def own_names(context=None):
-    with fedsps.streams.torch_seed(3, "test model"):
-        return OwnNames().double()
-
-
-def test_buffers_may_have_any_name(tmp_path):
-    found = in_process.run(in_process.grid(tmp_path, model=own_names), tmp_path, model=own_names)
-    local = fedsps.train(own_names(), make_clients(), rounds=4, batch_size=5)
-    assert torch.allclose(in_process.weights(found), in_process.weights(local), rtol=1e-9)
-    attack = spoiled(lambda content: array(content, "delta", put(np.nan)))
-    found = in_process.run(
-        in_process.grid(tmp_path / "nan", model=own_names, spoil=attack), tmp_path / "nan", model=own_names
-    )
-    assert found.history["events"].tolist() == ["client 3: delta holds NaN or infinity"] * 4
-
-
-@pytest.mark.parametrize(
-    "scores",
-    [
-        {"train_loss": [1.0, 2.0]},
-        {"train_loss": np.nan},
-        {"train_loss": 1.0, "test_loss": np.inf, "test_accuracy": 1.0, "test_samples": 5},
-        {"train_loss": 1.0, "test_samples": 5},
-        {"train_loss": 1.0, "test_loss": 1.0, "test_accuracy": 1.0, "test_samples": -5},
-        {},
-    ],
-)
-def test_bad_scores_are_left_out(scores, tmp_path):
-    """A client cannot stop the server, nor make its scores NaN, by what it says of itself."""
-    own_test = make_clients(sizes=(7,), seed=5)[0]
-
-    def spoil(partition, kind, reply):
-        if partition == 3 and kind == "evaluate":
-            reply.content["scores"] = MetricRecord(scores)
-        return reply
-
-    found = in_process.run(in_process.grid(tmp_path, spoil=spoil, test=own_test), tmp_path, rounds=2)
-    drop = in_process.grid(tmp_path / "drop", test=own_test)
-    drop.spoil = lambda partition, kind, reply: None if (partition, kind) == (3, "evaluate") else reply
-    without_it = in_process.run(drop, tmp_path / "drop", rounds=1, deadline=0.3)
-    columns = ["train_loss", "client_test_loss", "client_test_accuracy"]
-    first = in_process.as_numbers(found.history, columns)[0]
-    assert np.isfinite(first).all()
-    np.testing.assert_allclose(first, in_process.as_numbers(without_it.history, columns)[0])
-
-
-def spoiled_by(clients, change, kinds=("train.train",)):
-    """These clients' answers of every round, changed by a function of their records."""
-
-    def spoil(partition, kind, reply):
-        if partition in clients and kind in kinds:
-            change(reply.content)
-        return reply
-
-    return spoil
-
-
-def without_numbers(content):
-    for name in content.array_records["message"]:
-        array(content, name, lambda v: np.full_like(v, np.nan))
-
-
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_run_that_diverges_ends_and_says_so(name, tmp_path, by_registry, capsys):
     """As on one machine; no client is asked twice for what it would compute again."""
-    attack = spoiled_by((0, 2, 3), without_numbers, ("train.train", "train.probe"))
+    attack = in_process.spoiled((0, 2, 3), in_process.without_numbers, ("train.train", "train.probe"))
     grid = in_process.grid(tmp_path, spoil=attack)
     found = in_process.run(grid, tmp_path, algorithm=name)
     assert found.diverged_at == len(found.history) == 1
@@ -464,39 +256,46 @@ def test_a_run_that_diverges_ends_and_says_so(name, tmp_path, by_registry, capsy
     assert fedsps.load(folder).diverged_at == 1
 
 
-@pytest.mark.parametrize("mean", ["mean", "median", "clipped:1.0"])
-def test_it_diverges_where_the_local_engine_does(mean, tmp_path):
-    """Four of five clients overflow in the first round."""
-    algorithm = fedsps.FedAvg(client_stepsize=1e200)
-    clients = [(x * (0 if client == 4 else 1e150), y) for client, (x, y) in enumerate(make_clients())]
-    local = fedsps.train(in_process.linear(), clients, algorithm=algorithm, rounds=4, batch_size=5)
-    grid = in_process.grid(tmp_path, clients)
-    found = in_process.run(grid, tmp_path, algorithm="fedavg:client_stepsize=1e200", mean=mean)
-    assert found.diverged_at == local.diverged_at == 1
-    assert torch.equal(in_process.weights(found), in_process.weights(local))
+def test_runs_of_other_data_or_other_clients_have_their_own_folders(tmp_path):
+    for name in ("iid", "dirichlet", "iid"):
+        in_process.run(in_process.grid(tmp_path), tmp_path, rounds=1, **{"own.data": name})
+    in_process.run(in_process.grid(tmp_path / "4", make_clients()[:4]), tmp_path, rounds=1, **{"own.data": "iid"})
+    specs = [fedsps.load(folder).spec for folder in (tmp_path / "runs").iterdir()]
+    assert sorted((spec["own"]["own.data"], spec["clients"]) for spec in specs) == [
+        ("dirichlet", 5),
+        ("iid", 4),
+        ("iid", 5),
+    ]
 
 
-def test_a_first_client_that_diverged_alone_is_passed_over(tmp_path):
-    grid = in_process.grid(tmp_path, spoil=spoiled_by((0,), without_numbers, ("train.probe",)))
-    found = in_process.run(grid, tmp_path, algorithm="fedsps-global")
-    assert found.diverged_at is None
-    assert found.history["events"][0].endswith("holds NaN or infinity")
+def test_a_finished_run_stays_until_the_next_has_a_round(tmp_path):
+    grid = in_process.grid(tmp_path)
+    in_process.run(grid, tmp_path)
+    (folder,) = (tmp_path / "runs").iterdir()
+    grid.dead = {0}
+    with pytest.raises(ConfigurationError, match="no sign of partitions 0 within"):
+        in_process.run(grid, tmp_path, start_deadline=0.2)
+    assert fedsps.load(folder).summary["rounds"] == 4
+    grid.dead = set()
+    grid.spoil = in_process.crash_after(3)
+    with pytest.raises(in_process.CrashError):
+        in_process.run(grid, tmp_path)
+    assert fedsps.load(folder).summary["rounds"] == 4
+    grid.spoil = in_process.crash_after(7)
+    with pytest.raises(in_process.CrashError):
+        in_process.run(grid, tmp_path)
+    with pytest.raises(DataError, match="not the folder of a finished run"):
+        fedsps.load(folder)
 
 
-def test_a_client_that_diverged_is_not_asked_again(tmp_path):
-    grid = in_process.grid(tmp_path, spoil=spoiled_by((3,), without_numbers))
-    with pytest.raises(DataError, match="4 of 5 clients answered, 5 are needed"):
-        in_process.run(grid, tmp_path, minimum_cohort=5, retries=2)
-    assert sum(one == ("train.train", 3) for one in grid.asked) == 1
+def test_two_servers_do_not_share_a_folder(tmp_path):
+    grid = in_process.grid(tmp_path)
 
+    def twice(partition, kind, reply):
+        if kind == "train.train":
+            with pytest.raises(ConfigurationError, match="another server works on this run in .*: wait for it"):
+                in_process.run(in_process.grid(tmp_path), tmp_path)
+        return reply
 
-@pytest.mark.parametrize("gap", [-1.0, -np.inf])
-def test_one_client_below_the_bound_does_not_stop_a_run(gap, tmp_path):
-    def below(content):
-        array(content, "gap", lambda v: np.full_like(v, gap), "trace")
-
-    found = in_process.run(in_process.grid(tmp_path, spoil=spoiled_by((3,), below)), tmp_path, rounds=2)
-    assert found.history["events"].tolist() == ["client 3: it says that a loss fell below its lower bound"] * 2
-    assert found.history["clients"].tolist() == [4, 4]
-    with pytest.raises(LowerBoundError, match="round 1: client 1 saw a loss"):
-        in_process.run(in_process.grid(tmp_path, spoil=spoiled_by((1, 2, 4), below)), tmp_path / "half")
+    grid.spoil = twice
+    assert len(in_process.run(grid, tmp_path).history) == 4

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from flwr.app import RecordDict
 from torch import Tensor
@@ -69,14 +68,22 @@ def infinite(answer: Answer) -> str | None:
     return next((name for name, value in values if not value.isfinite().all()), None)
 
 
-def sound_scores(content: RecordDict) -> dict[str, float] | None:
-    """What a client says of the model, on its data and on its own test data if it has any; None if it is unsound."""
+def accept_scores(content: RecordDict, held: int) -> dict[str, float]:
+    """What a client says of the model, on its data and on its own test data of so many samples, if it has any.
+
+    Losses may be infinite: the model of a run that diverges has such. A DataError says why scores are refused.
+    """
+    if "error" in content.config_records:
+        raise DataError(str(wire.told(content, "error").get("text", "failed"))[:500])
     told = dict(content.metric_records["scores"]) if "scores" in content.metric_records else {}
     found = {name: float(value) for name, value in told.items() if isinstance(value, int | float)}
-    tested = {"test_loss", "test_samples"}
-    whole = len(found) == len(told) and "train_loss" in found and (tested <= found.keys() or not tested & found.keys())
-    if not whole or not np.isfinite(list(found.values())).all() or found.get("test_samples", 1) < 1:
-        return None
+    asked = {"train_loss"} | ({"test_loss", "test_samples"} if held else set())
+    if len(found) < len(told) or not asked <= found.keys() <= asked | ({"test_accuracy"} if held else set()):
+        raise DataError(f"not the numbers that were asked for: {', '.join(sorted(asked))}")
+    if found.get("test_samples", 0) != held:
+        raise DataError(f"test_samples is {found['test_samples']:g}, it had {held}")
+    if not 0 <= found.get("test_accuracy", 0) <= 1:
+        raise DataError(f"test_accuracy is {found['test_accuracy']:g}")
     return found
 
 

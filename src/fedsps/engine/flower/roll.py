@@ -1,7 +1,7 @@
 """Who is there: which node serves which partition, and how they are asked."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,7 +13,9 @@ from fedsps.engine.flower.settings import Settings
 from fedsps.errors import ConfigurationError, DataError
 from fedsps.streams import Rows
 
-PATIENCE = 60.0  # seconds after which a node that has not said who it is is asked again
+PATIENCE = 60.0  # seconds after which a node that has not said who it is, or was refused, is asked again
+MOST_PARTITIONS = 100_000
+MOST_SAMPLES = 10**12  # of one client; the sum over all partitions fits into 64 bits
 
 
 @dataclass
@@ -24,47 +26,67 @@ class Roll:
     settings: Settings
     nodes: dict[int, int] = field(default_factory=dict)  # partition -> node
     sizes: dict[int, int] = field(default_factory=dict)  # partition -> samples
+    held: dict[int, int] = field(default_factory=dict)  # partition -> samples of its own test data
     partitions: int = 0
     _asked: dict[str, tuple[int, float]] = field(default_factory=dict)  # query -> node, when
+    _refused: dict[int, tuple[str, float]] = field(default_factory=dict)  # node -> why, when
+
+    def __post_init__(self) -> None:
+        self.partitions = self.settings.clients
 
     def refresh(self) -> list[str]:
         """Forget the nodes that are gone, ask the new ones who they are, and hear what was answered since.
 
-        It does not wait. What it returns are complaints: nodes that cannot take part, and why.
+        It does not wait. What it returns are new complaints: nodes that cannot take part, and why.
         """
         there = set(self.grid.get_node_ids())
         self.nodes = {partition: node for partition, node in self.nodes.items() if node in there}
         now = time.monotonic()
-        self._asked = {query: (node, when) for query, (node, when) in self._asked.items() if now - when < PATIENCE}
-        new = there - set(self.nodes.values()) - {node for node, _ in self._asked.values()}
+        self._asked = {
+            query: (node, when)
+            for query, (node, when) in self._asked.items()
+            if node in there and now - when < PATIENCE
+        }
+        self._refused = {
+            node: (why, when) for node, (why, when) in self._refused.items() if node in there and now - when < PATIENCE
+        }
+        new = there - set(self.nodes.values()) - {node for node, _ in self._asked.values()} - self._refused.keys()
         messages = [Message(RecordDict(), node, "query", ttl=PATIENCE) for node in sorted(new)]
         for query, message in zip(self.grid.push_messages(messages) if messages else (), messages, strict=True):
             self._asked[query] = (message.metadata.dst_node_id, now)
         complaints = []
         replies = list(self.grid.pull_messages(list(self._asked))) if self._asked else []
         for reply in sorted(replies, key=lambda one: one.metadata.src_node_id):
+            self._asked.pop(reply.metadata.reply_to_message_id, None)
             if reply.has_error():  # it was lost on the way: the node is asked again
-                self._asked.pop(reply.metadata.reply_to_message_id, None)
                 continue
-            complaint = self._introduce(reply.metadata.src_node_id, reply.content)
-            if complaint is None:
-                self._asked.pop(reply.metadata.reply_to_message_id, None)
-            else:  # it is asked again when its query has expired
+            node = reply.metadata.src_node_id
+            complaint = self._introduce(node, reply.content)
+            if complaint is not None:
+                self._refused[node] = (complaint, now)
                 complaints.append(complaint)
         return complaints
 
     def _introduce(self, node: int, content: RecordDict) -> str | None:
         facts = wire.told(content, "facts")
         try:
-            partition, partitions, size = (int(facts[key]) for key in ("partition", "partitions", "samples"))
-        except (KeyError, TypeError, ValueError, OverflowError):
-            return (
-                f"node {node} cannot take part: {wire.told(content, 'error').get('text', 'it does not say who it is')}"
+            partition, partitions, size, held = (
+                int(facts[key]) for key in ("partition", "partitions", "samples", "test_samples")
             )
-        if self.partitions not in (0, partitions) or not 0 <= partition < partitions or size < 1:
+        except (KeyError, TypeError, ValueError, OverflowError):
+            why = str(wire.told(content, "error").get("text", "it does not say who it is"))
+            return f"node {node} cannot take part: {why[:500]}"
+        if not 0 <= partition < partitions <= MOST_PARTITIONS:
             return (
-                f"node {node} says it is partition {partition} of {partitions}, others have {self.partitions}: "
-                "give all SuperNodes the same num-partitions in --node-config"
+                f"node {node} says it is partition {partition:.6g} of {partitions:.6g}: they count from 0, "
+                f"and {MOST_PARTITIONS} are the most"
+            )
+        if not (1 <= size <= MOST_SAMPLES and 0 <= held <= MOST_SAMPLES):
+            return f"node {node} says it has {size:.6g} samples and {held:.6g} to test on: that cannot be"
+        if self.partitions not in (0, partitions):
+            return (
+                f"node {node} says it is partition {partition} of {partitions}, but this run has {self.partitions}: "
+                "give all SuperNodes the same num-partitions in --node-config, or the right one to the setting clients"
             )
         if partition in self.nodes:
             return (
@@ -72,31 +94,61 @@ class Roll:
                 "give each SuperNode its own in --node-config"
             )
         self.partitions = partitions
-        self.nodes[partition], self.sizes[partition] = node, size
+        self.nodes[partition], self.sizes[partition], self.held[partition] = node, size, held
         return None
 
-    def wait(self, seconds: float) -> list[int]:
-        """Wait until all partitions are there; those that are missing after so many seconds."""
+    @property
+    def missing(self) -> list[int]:
+        """Partitions that no node serves."""
+        return [partition for partition in range(self.partitions) if partition not in self.nodes]
+
+    @property
+    def complaints(self) -> list[str]:
+        """What keeps nodes that are there from taking part."""
+        return [why for why, _ in self._refused.values()]
+
+    def wait(self, seconds: float, enough: Callable[[], bool]) -> list[str]:
+        """Look who is there until it is enough, so many seconds at most; complaints on the way."""
         until = time.monotonic() + seconds
-        while True:
-            complaints = self.refresh()
-            if complaints:
-                raise ConfigurationError(complaints[0])
-            missing = [partition for partition in range(self.partitions) if partition not in self.nodes]
-            if (self.partitions and not missing) or time.monotonic() > until:
-                return missing
+        complaints = self.refresh()
+        while not enough() and time.monotonic() < until:
             time.sleep(self.settings.poll)
+            complaints += self.refresh()
+        return complaints
+
+    def count(self) -> int:
+        """How many clients there are: as the run configuration says, else as the first node does."""
+        self.wait(
+            self.settings.start_deadline, lambda: self.partitions > 0 or (bool(self._refused) and not self._asked)
+        )
+        if not self.partitions:
+            raise self._absent("any SuperNode")
+        return self.partitions
 
     def known_sizes(self) -> Rows:
-        """The samples of each partition; all must have been seen."""
-        missing = self.wait(self.settings.start_deadline)
-        if missing or not self.partitions:
-            who = f"partitions {', '.join(map(str, missing))}" if missing else "any SuperNode"
-            raise ConfigurationError(
-                f"no sign of {who} within {self.settings.start_deadline:g} s: start the SuperNodes, or raise "
-                "start-deadline"
-            )
+        """The samples of each partition; all must have been seen.
+
+        If the nodes alone say how many there are, all that are connected must have been heard, and must agree.
+        """
+        told = self.settings.clients > 0
+        self.wait(
+            self.settings.start_deadline,
+            lambda: (not self.missing and (told or not self._asked)) or (not told and bool(self._refused)),
+        )
+        missing = self.missing
+        if missing or (self._refused and not told):
+            more = f" and {len(missing) - 10} more" if len(missing) > 10 else ""
+            raise self._absent(f"partitions {', '.join(map(str, missing[:10]))}{more}")
         return np.array([self.sizes[partition] for partition in range(self.partitions)], dtype=np.int64)
+
+    def _absent(self, who: str) -> ConfigurationError:
+        return ConfigurationError(
+            next(
+                iter(self.complaints),
+                f"no sign of {who} within {self.settings.start_deadline:g} s: start the SuperNodes, or raise "
+                "start-deadline",
+            )
+        )
 
     def ask(self, requests: Mapping[int, RecordDict], kind: str) -> dict[int, RecordDict | DataError]:
         """The answers by partition, in ascending order; a DataError says why there is none.

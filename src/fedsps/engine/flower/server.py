@@ -15,11 +15,11 @@ from flwr.serverapp import Grid, ServerApp
 from torch import Tensor, nn
 
 from fedsps import history, robust, streams
-from fedsps.checkpoint import Checkpoint
 from fedsps.data.federated import Federation, Samples, held_out
 from fedsps.engine.answer import Answer, gather
 from fedsps.engine.flower import wire
-from fedsps.engine.flower.check import accept, infinite, rehearse, sound_scores
+from fedsps.engine.flower.check import accept, accept_scores, infinite, rehearse
+from fedsps.engine.flower.folder import Saver, only_one
 from fedsps.engine.flower.roll import Roll
 from fedsps.engine.flower.settings import Settings, digest
 from fedsps.engine.flower.store import NEVER
@@ -28,10 +28,11 @@ from fedsps.engine.setting import Setting, State, start
 from fedsps.errors import ConfigurationError, DataError, FedspsError, LowerBoundError
 from fedsps.logistic import objective
 from fedsps.network import Loss
+from fedsps.objective import Objective
 from fedsps.parts import Exchange, Trace
 from fedsps.privacy import epsilon, explain, one_vector_only
-from fedsps.result import SUMMARY, Result
-from fedsps.session import Row, Session, check_bound, on_test
+from fedsps.result import Result
+from fedsps.session import Evaluate, Row, Session, check_bound, on_test
 from fedsps.shapes import DTYPES
 from fedsps.streams import Rows
 
@@ -75,32 +76,37 @@ def federate(
     """Run a federation to its end, from the last checkpoint if there is one, and write its run folder."""
     torch.set_num_threads(settings.threads)
     goal = objective(module.to(DTYPES[settings.dtype]), loss)
-    spec = settings.spec(goal)
+    roll = Roll(grid, settings)
+    spec = settings.spec(goal, roll.count())
     name = digest(spec)
     folder = Path(settings.runs or platformdirs.user_data_path("fedsps") / "runs").expanduser().resolve() / name
-    saver = Checkpoint(folder, name, str(goal.x.device))
-    if (folder / SUMMARY).exists():  # finished: this is a new run
-        (folder / SUMMARY).unlink()
-        saver.path.unlink(missing_ok=True)
-    roll = Roll(grid, settings)
+    privacy = settings.privacy
+    server = (kind or Server)(roll, name, robust.parse(settings.mean) if privacy is None else privacy.mean)
+    with only_one(folder):
+        return _run(server, goal, spec, Saver(folder, name, str(goal.x.device)), test)
+
+
+def _run(server: "Server", goal: Objective, spec: dict[str, Any], saver: Saver, test: Samples | None) -> Result:
+    roll, folder = server.roll, saver.folder
+    settings, privacy = roll.settings, roll.settings.privacy
+    saver.forget_finished()
     found = saver.load()
     if found is None:
         sizes = roll.known_sizes()
     else:
         sizes = found[0].clients["sizes"].numpy()
-        roll.wait(min(30.0, settings.start_deadline))
+        roll.wait(min(30.0, settings.start_deadline), lambda: not roll.missing)
         say(f"going on after round {found[0].round}")
     setting = _setting(settings, Federation(torch.empty(0), torch.empty(0), sizes), goal)
     setting.algorithm.check(setting.federation.clients)
     held = None if test is None else held_out(test).to(goal.x, goal.accepted)
-    privacy = settings.privacy
-    server = (kind or Server)(roll, name, robust.parse(settings.mean) if privacy is None else privacy.mean)
+    server.noted.extend(roll.complaints)
     state = replace(start(setting), clients=_ledger(sizes))
 
     def evaluate(state: State) -> dict[str, float]:
         return server.evaluate(setting, state) | on_test(setting, state, held)
 
-    session = Session(setting, state, server.collect, evaluate)
+    session = NotedSession(setting, state, server, evaluate)
     say(f"{settings.algorithm} with {len(sizes)} clients, {settings.rounds} rounds; run folder {folder}")
     session.go_on(
         settings.rounds,
@@ -120,7 +126,7 @@ def federate(
         claim = privacy.claim(session.state.clients["counted"].tolist(), session.state.round, setting.cohort)
         facts["privacy"] = claim
         say(explain(claim))
-    result = Result(model, table, spec | {"clients": len(sizes)}, session.diverged_at, facts)
+    result = Result(model, table, spec, session.diverged_at, facts)
     result.save(folder)
     saver.path.unlink(missing_ok=True)
     say(f"finished: {folder}")
@@ -142,6 +148,21 @@ def _setting(settings: Settings, federation: Federation, goal: Any) -> Setting:
         if value > federation.clients:
             raise ConfigurationError(f"{name} is {value}, but there are only {federation.clients} clients")
     return setting
+
+
+class NotedSession(Session):
+    """A session whose rows also tell what was noted beside training."""
+
+    def __init__(self, setting: Setting, state: State, server: "Server", evaluate: Evaluate) -> None:
+        super().__init__(setting, state, server.collect, evaluate)
+        self.noted = server.noted
+
+    def advance(self, evaluate: bool) -> Row:
+        """Play one round, add its row to the history, and return it."""
+        row = super().advance(evaluate)
+        row["events"] = "; ".join(filter(None, [row["events"], *self.noted]))
+        self.noted.clear()
+        return row
 
 
 def _ledger(sizes: Rows) -> dict[str, Tensor]:
@@ -189,6 +210,7 @@ class Server:
     roll: Roll
     digest: str
     mean: robust.Mean
+    noted: list[str] = field(default_factory=list, init=False)  # events for the row of the round
 
     @property
     def private(self) -> bool:
@@ -212,8 +234,12 @@ class Server:
             groups = [np.array([client]) for client in hoped]
         least = 1 if exchange.first_client_only else min(settings.minimum_cohort, len(audience))
         heard, events = Heard(), []
-        for group in groups:
-            events += self.roll.refresh()
+
+        def there() -> set[int]:
+            return set(hoped.tolist()).intersection(self.roll.nodes).difference(heard.refused)
+
+        for attempt, group in enumerate(groups):
+            events += self.roll.wait(settings.deadline if attempt else 0, lambda: len(there()) >= least)
             failures = self._hear(setting, state, exchange, np.setdiff1d(group, heard.refused), heard)
             events += failures
             left = len(hoped) - len(heard.refused)
@@ -286,12 +312,22 @@ class Server:
         if privacy is not None:  # what clients say of their data is not covered by it
             most = int(state.clients["counted"].max())
             return {"epsilon": epsilon(most, clients, clients, privacy.noise_multiplier, privacy.delta)}
+        if not state.result.isfinite().all():  # diverged: there is nothing to ask
+            return {}
         model = wire.model(state.result, state.buffers)
         answers = self.roll.ask({client: RecordDict(dict(model)) for client in range(clients)}, "evaluate")
-        sound = {
-            client: sound_scores(content) for client, content in answers.items() if isinstance(content, RecordDict)
-        }
-        found = {client: scores for client, scores in sound.items() if scores is not None}
+        found = {}
+        for client, content in answers.items():
+            try:
+                if isinstance(content, DataError):
+                    raise content
+                found[client] = accept_scores(content, self.roll.held[client])
+            except DataError as error:
+                self.noted.append(f"client {client}: no scores ({error})")
+        beyond = {client for client, scores in found.items() if not np.isfinite(list(scores.values())).all()}
+        self.noted.extend(f"client {client}: its loss is not finite" for client in sorted(beyond))
+        if 2 * len(beyond) < len(found):  # of a few only: they are left out
+            found = {client: scores for client, scores in found.items() if client not in beyond}
         if not found:
             return {}
         shares = setting.shares(np.array(list(found))).numpy()

@@ -25,7 +25,7 @@ def _plumbing(default: Any) -> Any:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run configuration says. Keys with a dot (tables of your own) are the app's business."""
+    """What a run configuration says. Keys with a dot (tables of your own) are the app's business: they are kept."""
 
     algorithm: str = "fedsps"
     rounds: int = 100
@@ -42,6 +42,8 @@ class Settings:
     noise_multiplier: float = 0.0  # the noise's std on the sum of the changes, in clipping norms
     delta: float = 1e-5  # epsilon is told for this delta
     clipping_range: float = 8.0  # secure aggregation: the largest change of one weight that it carries
+    clients: int = 0  # in all; 0: as the nodes say
+    own: Mapping[str, Any] = field(default_factory=dict)  # the app's own keys, with a dot
     runs: str = _plumbing("")  # the server's folder of run folders
     deadline: float = _plumbing(300.0)  # seconds that clients have for an answer
     minimum_cohort: int = _plumbing(1)  # answers that a round needs
@@ -53,10 +55,11 @@ class Settings:
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self:
         """From Flower's flat dictionary."""
-        known = {one.name.replace("_", "-"): one for one in fields(cls)}
+        known = {one.name.replace("_", "-"): one for one in fields(cls) if one.name != "own"}
         given: dict[str, Any] = {}
         for key, value in config.items():
             if "." in key:
+                given.setdefault("own", {})[key] = value
                 continue
             if key not in known:
                 raise unknown("run setting", key, known)
@@ -74,7 +77,7 @@ class Settings:
         choice("dtype", self.dtype, DTYPES)
         for name in ("rounds", "local_steps", "minimum_cohort", "threads"):
             count(name, getattr(self, name))
-        for name in ("batch_size", "cohort", "seed", "evaluate_every", "retries"):
+        for name in ("batch_size", "cohort", "seed", "evaluate_every", "retries", "clients"):
             count(name, getattr(self, name), least=0)
         for name in ("deadline", "start_deadline", "poll"):
             if not getattr(self, name) > 0:
@@ -131,12 +134,12 @@ class Settings:
             augment=self.augment,  # type: ignore[arg-type]
         )
 
-    def spec(self, goal: Objective) -> dict[str, Any]:
+    def spec(self, goal: Objective, clients: int) -> dict[str, Any]:
         """What was asked, for the record; `digest` is of this."""
         asked = {one.name: getattr(self, one.name) for one in fields(self) if "plumbing" not in one.metadata}
         named = {"algorithm": self.named.name, "parameters": dict(self.named.parameters)}
         start = hashlib.sha256(goal.x.detach().cpu().numpy().tobytes()).hexdigest()[:12]
-        return asked | named | {"model": goal.description, "start": start, "engine": "flower"}
+        return asked | named | {"clients": clients, "model": goal.description, "start": start, "engine": "flower"}
 
 
 def digest(spec: dict[str, Any]) -> str:
