@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
+from fedsps import lock
 from fedsps.cli import app
 from fedsps.errors import ConfigurationError, FedspsError
 from fedsps.federation import keys as key_files
@@ -113,9 +114,13 @@ def test_a_folder_of_other_things_is_refused(tmp_path):
 
 
 def test_only_one_command_at_a_time(tmp_path):
-    with state.only_one(tmp_path), pytest.raises(ConfigurationError, match="another command"), state.only_one(tmp_path):
+    with (
+        lock.only_one(tmp_path, "busy"),
+        pytest.raises(ConfigurationError, match="busy"),
+        lock.only_one(tmp_path, "busy"),
+    ):
         pass
-    with state.only_one(tmp_path):
+    with lock.only_one(tmp_path, "busy"):
         pass
 
 

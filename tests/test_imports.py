@@ -18,7 +18,7 @@ FILES = {
 
 LAYERS = [  # each imports only from the layers above it, or from its own
     {"version", "errors"},
-    {"checks", "shapes", "streams", "objects"},
+    {"checks", "shapes", "streams", "objects", "lock"},
     {"data", "data.sources", "data.partition", "data.load", "data.own", "data.augment", "data.federated"},
     {"parts", "models", "objective"},
     {"stepsize", "server", "direction", "output", "compression", "network", "robust"},

@@ -1,12 +1,8 @@
 """What a federation's folder holds, and the file that says what runs."""
 
-import fcntl
 import json
-import os
 import secrets
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -82,16 +78,3 @@ def prepare(folder: Path) -> Path:
 
 
 IGNORE = "# the folder of a fedsps federation: its keys and logs are for no repository\n*\n"
-
-
-@contextmanager
-def only_one(folder: Path) -> Iterator[None]:
-    """Refuse while another command brings this federation up or down."""
-    handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError as error:
-        raise ConfigurationError(f"another command brings {folder} up or down: wait for it") from error
-    finally:
-        os.close(handle)

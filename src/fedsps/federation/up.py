@@ -12,7 +12,8 @@ from fedsps.errors import ConfigurationError, FedspsError
 from fedsps.federation.keys import Keys, make
 from fedsps.federation.processes import ask_to_end, check_system, kill_members, start, wait_until
 from fedsps.federation.programs import CONNECTION, SETTING, ask, connect, environment, online, program
-from fedsps.federation.state import NAME, State, load, only_one, prepare
+from fedsps.federation.state import NAME, State, load, prepare
+from fedsps.lock import only_one
 
 HOST = "127.0.0.1"
 PORT = 9300  # of the SuperLink, if it is free
@@ -33,7 +34,7 @@ def up(
     own = own_configs(node_config, nodes)
     superlink, supernode = program("flower-superlink"), program("flower-supernode")
     folder = prepare(folder)
-    with only_one(folder):
+    with only_one(folder, f"another command brings {folder} up or down: wait for it"):
         there = load(folder)
         if there and there.is_up:
             raise ConfigurationError(f"the federation in {folder} is up already: use it, or first end it with "
@@ -78,7 +79,7 @@ def down(folder: Path) -> State | None:
     folder = folder.expanduser().resolve()
     if not (folder / NAME).exists():
         return None
-    with only_one(folder):
+    with only_one(folder, f"another command brings {folder} up or down: wait for it"):
         state = load(folder)
         if state:
             end(state)

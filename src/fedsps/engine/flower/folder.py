@@ -1,14 +1,7 @@
-"""The run folder of a server, for the time of a run."""
-
-import fcntl
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+"""What a server keeps in its run folder while it runs."""
 
 from fedsps.checkpoint import Checkpoint, Rows
 from fedsps.engine.setting import State
-from fedsps.errors import ConfigurationError
 from fedsps.result import SUMMARY
 
 
@@ -25,20 +18,3 @@ class Saver(Checkpoint):
         """A checkpoint beside a finished run is none to go on from."""
         if (self.folder / SUMMARY).exists():
             self.path.unlink(missing_ok=True)
-
-
-@contextmanager
-def only_one(folder: Path) -> Iterator[None]:
-    """Refuse while another server works in this folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise ConfigurationError(
-                f"another server works on this run in {folder}: wait for it, or stop it"
-            ) from error
-        yield
-    finally:
-        os.close(handle)

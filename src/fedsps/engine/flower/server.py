@@ -19,13 +19,14 @@ from fedsps.data.federated import Federation, Samples, held_out
 from fedsps.engine.answer import Answer, gather
 from fedsps.engine.flower import wire
 from fedsps.engine.flower.check import accept, accept_scores, infinite, rehearse
-from fedsps.engine.flower.folder import Saver, only_one
+from fedsps.engine.flower.folder import Saver
 from fedsps.engine.flower.roll import Roll
 from fedsps.engine.flower.settings import Settings, digest
 from fedsps.engine.flower.store import NEVER
 from fedsps.engine.round import Collected
 from fedsps.engine.setting import Setting, State, start
 from fedsps.errors import ConfigurationError, DataError, FedspsError, LowerBoundError
+from fedsps.lock import only_one
 from fedsps.logistic import objective
 from fedsps.network import Loss
 from fedsps.objective import Objective
@@ -82,7 +83,8 @@ def federate(
     folder = Path(settings.runs or platformdirs.user_data_path("fedsps") / "runs").expanduser().resolve() / name
     privacy = settings.privacy
     server = (kind or Server)(roll, name, robust.parse(settings.mean) if privacy is None else privacy.mean)
-    with only_one(folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    with only_one(folder, f"another server works on this run in {folder}: wait for it, or stop it"):
         return _run(server, goal, spec, Saver(folder, name, str(goal.x.device)), test)
 
 
