@@ -276,44 +276,28 @@ def test_wrong_data_is_refused(clients, message):
         fedsps.train(model(), clients, rounds=1)
 
 
-def test_an_interrupt_saves_what_was_done(unequal_clients, tmp_path, monkeypatch):
-    from fedsps import session
-
-    plays = []
-    play = session.play
-
-    def interrupted(*arguments):
-        plays.append(1)
-        if len(plays) == 4:
-            raise KeyboardInterrupt
-        return play(*arguments)
-
-    monkeypatch.setattr(session, "play", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        fedsps.train(model(), unequal_clients, rounds=9, checkpoint=tmp_path)
-    rounds = []
-    fedsps.train(
-        model(), unequal_clients, rounds=5, checkpoint=tmp_path, callback=lambda row: rounds.append(row["round"])
-    )
-    assert rounds == [4, 5]
-
-
-def test_an_interrupted_evaluation_leaves_the_round_before(unequal_clients, tmp_path, monkeypatch):
+@pytest.mark.parametrize("where", ["play", "scores"])
+def test_an_interrupt_saves_the_rounds_that_were_done(unequal_clients, tmp_path, monkeypatch, where):
+    """In training or in an evaluation: the run goes on with the round that was broken off."""
     from fedsps import session
 
     whole = fedsps.train(model(), unequal_clients, rounds=5)
-    calls, scores = [], session.scores
+    calls, original = [], getattr(session, where)
 
     def interrupted(*arguments):
         calls.append(1)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return scores(*arguments)
+        return original(*arguments)
 
-    monkeypatch.setattr(session, "scores", interrupted)
+    monkeypatch.setattr(session, where, interrupted)
     with pytest.raises(KeyboardInterrupt):
-        fedsps.train(model(), unequal_clients, rounds=5, checkpoint=tmp_path)
-    found = fedsps.train(model(), unequal_clients, rounds=5, checkpoint=tmp_path)
+        fedsps.train(model(), unequal_clients, rounds=9, checkpoint=tmp_path)
+    rounds = []
+    found = fedsps.train(
+        model(), unequal_clients, rounds=5, checkpoint=tmp_path, callback=lambda row: rounds.append(row["round"])
+    )
+    assert rounds == [3, 4, 5]
     columns = ["round", "train_loss", "stepsize_mean"]
     assert found.history[columns].equals(whole.history[columns])
 
