@@ -55,11 +55,13 @@ def pickled(content):
         (lambda c: without(c, "trace", "gap"), "trace gap is missing"),
         (lambda c: in_process.array(c, "losses", lambda v: v, "trace") or c.pop("trace"), "trace gap is missing"),
         (lambda c: c.array_records["message"].update({"more": Array(np.zeros(2))}), "message more was not asked for"),
+        (lambda c: c.config_records["facts"].update({"gradients": 2**63 - 1}), "it says that it took 9.22337e+18 gradients"),
+        (lambda c: c.config_records["facts"].update({"gradients": "9" * 400}), "the answer cannot be read (TypeError)"),
         (unreadable, "the answer cannot be read (ValueError)"),
         (pickled, "the answer cannot be read (ValueError)"),
         (lambda c: c.pop("facts") and c.pop("message") and c.pop("trace"), "message delta is missing"),
     ],
-    ids=["nan", "inf", "nan loss", "shape", "dtype", "text", "missing", "no gap", "no trace", "more", "nonsense", "pickle", "empty"],
+    ids=["nan", "inf", "nan loss", "shape", "dtype", "text", "missing", "no gap", "no trace", "more", "gradients", "text gradients", "nonsense", "pickle", "empty"],
 )  # fmt: skip
 def test_a_bad_answer_is_refused_and_named(change, reason, tmp_path):
     found = in_process.run(in_process.grid(tmp_path, spoil=in_process.spoiled((3,), change)), tmp_path, rounds=2)
@@ -285,6 +287,7 @@ def test_one_node_cannot_say_how_many_there_are(tmp_path):
     [
         ((4, 30_000_000), "node 100 says it is partition 4 of 3e.07: they count from 0, and 100000 are the most"),
         ((4, 90_000), "no sign of partitions 0, 1, 2, 3, 5, 6, 7, 8, 9, 10 and 89989 more within 0.2 s"),
+        (("9" * 400, 5), "node 100 cannot take part: it does not say who it is"),
         ((4, 5, 2**63 - 1), "node 100 says it has 9.22337e.18 samples and 0 to test on: that cannot be"),
     ],
 )

@@ -365,6 +365,14 @@ def test_test_data_is_tried_before_training(unequal_clients, test, message):
     assert rounds == []
 
 
+def test_a_single_test_sample_is_enough_for_batch_norm():
+    """It is evaluated, not trained on."""
+    net = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)).double()
+    inputs, targets = make_clients()[4]
+    found = fedsps.train(net, [(inputs, targets)], rounds=1, test=(inputs[:1], targets[:1]))
+    assert found.history["test_accuracy"][0] in (0, 1)
+
+
 def test_a_callback_cannot_change_the_history(unequal_clients):
     table = fedsps.train(model(), unequal_clients, rounds=2, callback=lambda row: row.clear()).history
     assert table["round"].tolist() == [1, 2]

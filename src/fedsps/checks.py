@@ -9,16 +9,21 @@ import torch
 from fedsps.errors import ConfigurationError, unknown
 
 
+def is_number(value: object) -> bool:
+    """Whether it is a plain number, Python's or NumPy's; true and false are none."""
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+
+
 def positive(name: str, value: float | torch.Tensor) -> None:
     """Refuse what is not a finite number above 0, or a tensor of one."""
     number = value.item() if isinstance(value, torch.Tensor) and value.numel() == 1 else value
-    if isinstance(number, bool) or not isinstance(number, int | float | np.number) or not 0 < number < math.inf:
+    if not is_number(number) or not 0 < number < math.inf:
         raise ConfigurationError(f"{name} must be a finite number above 0; got {value!r}")
 
 
 def fraction(name: str, value: float) -> None:
     """Refuse what is not in [0, 1)."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+    if not is_number(value) or not 0 <= value < 1:
         raise ConfigurationError(f"{name} must be at least 0 and below 1; got {value!r}")
 
 

@@ -5,12 +5,11 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any, get_args
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from fedsps.checks import choice, positive
+from fedsps.checks import choice, is_number, positive
 from fedsps.errors import ConfigurationError, LowerBoundError
 from fedsps.stepsize import Smoothing
 
@@ -37,7 +36,7 @@ class _Polyak(Optimizer):
         positive("scale", group["scale"])
         for name, least in (("weight_decay", 0.0), ("lower", -math.inf)):
             value = group[name]
-            if not _is_number(value) or not least <= value < math.inf or value == -math.inf:
+            if not is_number(value) or not least <= value < math.inf or value == -math.inf:
                 raise ConfigurationError(
                     f"{name} must be a finite number{' of at least 0' * (least == 0)}; got {value!r}"
                 )
@@ -97,17 +96,13 @@ class _Polyak(Optimizer):
             )
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
-
-
 def _value(loss: Tensor | float) -> float:
     if isinstance(loss, Tensor) and (loss.numel() != 1 or loss.is_complex()):
         raise ConfigurationError(
             f"the loss must be one real number; got a tensor of shape {tuple(loss.shape)} and type {loss.dtype}: "
             "pass the mean whose backward was called"
         )
-    if not isinstance(loss, Tensor) and not _is_number(loss):
+    if not isinstance(loss, Tensor) and not is_number(loss):
         raise ConfigurationError(f"the loss must be one real number; got {loss!r}: pass what backward was called on")
     return float(loss)
 
@@ -197,7 +192,7 @@ class SPS(_Polyak):
         if group["smoothing"] is not None:
             choice("smoothing", group["smoothing"], get_args(Smoothing))
         share = group["batch_fraction"]
-        if not _is_number(share) or not 0 < share <= 1:
+        if not is_number(share) or not 0 < share <= 1:
             raise ConfigurationError(f"batch_fraction must be above 0 and at most 1; got {share!r}")
 
     def _stepsize(self, group: dict[str, Any], gap: float, ratio: float) -> float:

@@ -2,7 +2,8 @@
 
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
@@ -97,7 +98,11 @@ def local(setting: Setting, engine: Engine = "auto", test: Federation | None = N
     choice("engine", engine, get_args(Engine))
     setting, collect = prepare(setting, engine)
     if test is not None:
-        _try(setting, test, "the test data", 0)
+        goal, (inputs, targets) = setting.objective, _batch(setting, test, 0)
+        with _trial(setting, "the test data", inputs, targets):
+            outputs = goal.outputs(goal.x, goal.buffers, inputs)
+            goal.check_targets(outputs, test.targets)
+            goal.loss(outputs, targets)
     return Session(setting, start(setting), collect, lambda state: scores(setting, state, test))
 
 
@@ -136,8 +141,9 @@ def prepare(setting: Setting, engine: Engine) -> tuple[Setting, Collect]:
     """Try the model on one small batch before the run: which engine can take it, and how much memory it needs."""
     goal, federation = setting.objective, setting.federation
     smallest = int(np.where(federation.sizes > 0, federation.sizes, federation.sizes.max() + 1).argmin())
-    inputs, targets = _try(setting, federation, f"client {smallest}", smallest)
-    with streams.torch_seed(setting.seed, "trial"):
+    inputs, targets = _batch(setting, federation, smallest)
+    with _trial(setting, f"client {smallest}", inputs, targets):
+        goal.check_targets(goal.outputs(goal.x, goal.buffers, inputs), federation.targets)
         setting = replace(setting, sample_bytes=goal.sample_bytes(inputs, targets))
     if engine == "loop" or (engine == "auto" and goal.prefers_loop):
         return setting, loop.collect
@@ -154,17 +160,20 @@ def prepare(setting: Setting, engine: Engine) -> tuple[Setting, Collect]:
     return setting, stacked.collect
 
 
-def _try(setting: Setting, data: Federation, owner: str, client: int) -> tuple[Tensor, Tensor]:
-    """Take one batch of a client's; refuse data that the model and the loss cannot take."""
-    goal, start, size = setting.objective, int(data.offsets[client]), int(data.sizes[client])
+def _batch(setting: Setting, data: Federation, client: int) -> tuple[Tensor, Tensor]:
+    """The first batch of a client's."""
+    start, size = int(data.offsets[client]), int(data.sizes[client])
     rows = slice(start, start + min(size, setting.batch_size or size))
-    inputs, targets = data.inputs[rows].clone(), data.targets[rows].clone()
+    return data.inputs[rows].clone(), data.targets[rows].clone()
+
+
+@contextmanager
+def _trial(setting: Setting, owner: str, inputs: Tensor, targets: Tensor) -> Iterator[None]:
+    """Refuse a batch that the model and the loss cannot take, by the owner's name."""
     try:
         with warnings.catch_warnings(), streams.torch_seed(setting.seed, "trial"):
             warnings.filterwarnings("error", message="Using a target size")  # torch would broadcast the two
-            outputs = goal.outputs(goal.x, goal.buffers, inputs)
-            goal.check_targets(outputs, data.targets)
-            goal.loss_and_gradient(goal.x, goal.buffers, inputs, targets)
+            yield
     except FedspsError:
         raise
     except Exception as error:
@@ -172,7 +181,6 @@ def _try(setting: Setting, data: Federation, owner: str, client: int) -> tuple[T
             f"the model and the loss cannot take a batch of {owner} "
             f"(inputs {_kind(inputs)}, targets {_kind(targets)}): {_first_line(error)}"
         ) from error
-    return inputs, targets
 
 
 def _twice(value: Tensor) -> Tensor:

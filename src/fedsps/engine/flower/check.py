@@ -1,5 +1,6 @@
 """What an honest answer looks like, and why another one is refused."""
 
+import operator
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +14,7 @@ from fedsps.errors import DataError
 from fedsps.parts import Exchange, LossAndGradient, Trace
 from fedsps.shapes import Tensors, scalars
 
+MOST_GRADIENTS = 10**12  # the sum over a cohort fits into 64 bits
 TRACE = ("losses", "stepsizes", "gap")
 
 
@@ -47,16 +49,18 @@ def accept(content: RecordDict, message: Tensors, trace: Trace | None, state: St
     if "error" in content.config_records:
         raise DataError(str(wire.told(content, "error").get("text", "failed"))[:500])
     try:
-        gradients = int(wire.told(content, "facts").get("gradients", 0))
+        gradients = operator.index(wire.told(content, "facts").get("gradients", 0))
         found = {name: wire.tensors(content, name, state.x) for name in ("message", "buffers", "trace")}
     except Exception as error:
         raise DataError(f"the answer cannot be read ({type(error).__name__})") from error
+    if not 0 <= gradients <= MOST_GRADIENTS:
+        raise DataError(f"it says that it took {gradients:.6g} gradients")
     _same("message", found["message"], message)
     buffers = state.buffers if trace is not None else {}
     _same("buffer", found["buffers"], buffers)
     _same("trace", found["trace"], {} if trace is None else {name: getattr(trace, name) for name in TRACE})
     kept = None if trace is None else Trace(*(found["trace"][name] for name in TRACE))
-    return Answer(found["message"], {}, found["buffers"], kept, max(0, gradients))
+    return Answer(found["message"], {}, found["buffers"], kept, gradients)
 
 
 def infinite(answer: Answer) -> str | None:

@@ -1,5 +1,6 @@
 """Who is there: which node serves which partition, and how they are asked."""
 
+import operator
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -71,9 +72,9 @@ class Roll:
         facts = wire.told(content, "facts")
         try:
             partition, partitions, size, held = (
-                int(facts[key]) for key in ("partition", "partitions", "samples", "test_samples")
+                operator.index(facts[key]) for key in ("partition", "partitions", "samples", "test_samples")
             )
-        except (KeyError, TypeError, ValueError, OverflowError):
+        except (KeyError, TypeError):
             why = str(wire.told(content, "error").get("text", "it does not say who it is"))
             return f"node {node} cannot take part: {why[:500]}"
         if not 0 <= partition < partitions <= MOST_PARTITIONS:

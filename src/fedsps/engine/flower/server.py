@@ -265,7 +265,7 @@ class Server:
         found = gather(setting, state, exchange, clients, list(answers.values()), states, means)
         return replace(found, events=tuple(events))
 
-    def _hear(self, setting: Setting, state: State, exchange: Exchange, audience: Rows, heard: "Heard") -> list[str]:
+    def _hear(self, setting: Setting, state: State, exchange: Exchange, audience: Rows, heard: Heard) -> list[str]:
         """Ask and sort the answers, by client in ascending order; what went wrong with those that do not count."""
         message, trace = rehearse(setting, state, exchange)
         if self.private:
