@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import torch
 
 import fedsps
-from fedsps import streams
+from fedsps.core import streams
 
 sys.path.insert(0, "examples/flower-digits")
 from flower_digits.task import model, server_test, site_data

@@ -19,7 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import fedsps
-from fedsps.models import LogisticRegression
+from fedsps.engine.trial import Engine
+from fedsps.model.models import LogisticRegression
 
 CLIENTS, SAMPLES, FEATURES, CLASSES = 10, 6000, 784, 10
 LOCAL_STEPS, BATCH = 5, 20
@@ -62,7 +63,7 @@ def main() -> None:
     torch.manual_seed(0)
     data = [(torch.rand(SAMPLES, FEATURES), torch.randint(CLASSES, (SAMPLES,))) for _ in range(CLIENTS)]
 
-    def trained(model: nn.Module, engine: fedsps.session.Engine) -> Callable[[], float]:
+    def trained(model: nn.Module, engine: Engine) -> Callable[[], float]:
         def run() -> float:
             result = fedsps.train(
                 model, data, algorithm=fedsps.FedSPS(scale=SCALE, cap=CAP), rounds=rounds,

@@ -11,8 +11,8 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from fedsps.federation.run import run
-from fedsps.federation.up import down, up
+from fedsps.deploy.run import run
+from fedsps.deploy.up import down, up
 
 APP = Path(__file__).parent / "flower_app"
 

@@ -27,34 +27,29 @@ COLUMNS = {
     "stepsize_mean": "mean stepsize",
 }
 
-# What each page compares: the method at its defaults next to fedsps and fedavg, and a parameter where it matters.
-COMPARED = {
-    "fedsps": "fedavg fedsps:cap=1/10 fedsps:smoothing=paper/loizou",
-    "feddecsps": "fedsps fedavg feddecsps:reset=false/true",
-    "fedsps-normalized": "fedsps fedavg fedsps-normalized",
-    "fedsps-global": "fedsps fedavg fedsps-global:formula=a/b/c",
-    "fedavg": "fedsps fedavg:client_stepsize=0.001/0.01/0.1/1",
-    "fedavgm": "fedsps fedavg fedavgm",
-    "fedadagrad": "fedsps fedavg fedadagrad:server_stepsize=0.01/0.1/1",
-    "fedadam": "fedsps fedavg fedadam:server_stepsize=0.01/0.1/1",
-    "fedyogi": "fedsps fedavg fedyogi:server_stepsize=0.01/0.1/1",
-    "fedams": "fedsps fedavg fedams:eps=0.0001/0.001/0.01/0.1",
-    "fedexp": "fedsps fedavg fedexp",
-    "fedprox": "fedsps fedavg fedprox:mu=0.01/0.1/1",
-    "deltasgd": "fedsps fedavg deltasgd",
-    "local-amsgrad": "fedsps fedavg local-amsgrad:client_stepsize=0.001/0.01/0.1",
-    "local-adaalter": "fedsps fedavg local-adaalter:client_stepsize=0.1/1",
-    "mime": "fedsps fedavg mime",
-    "mimelite": "fedsps fedavg mimelite",
-    "scaffold": "fedsps fedavg scaffold",
-    "composition": "fedsps fedsps+topk:share=0.01/0.1 fedsps+sign fedsps+polyaverage fedams+topk:share=0.1",
-}
+
+def blocks_of(name: str) -> re.Pattern[str]:
+    """What is written here of a page."""
+    return re.compile(rf"<!-- begin: {name} -->\n(.*?)<!-- end -->", re.DOTALL)
+
+
+def pages() -> list[str]:
+    """The names of the pages that have such a block."""
+    found = (DOCS / "methods").glob("*.md")
+    return sorted(page.stem for page in found if blocks_of(page.stem).search(page.read_text(encoding="utf-8")))
+
+
+def compared(name: str) -> list[str]:
+    """What a page compares: the words at the end of its command."""
+    (text,) = blocks_of(name).findall((DOCS / "methods" / f"{name}.md").read_text(encoding="utf-8"))
+    (command,) = re.findall(rf"--figure docs/images/methods/{name}.png (.*)$", text, re.MULTILINE)
+    return shlex.split(command)
 
 
 def block(name: str) -> str:
     """The command of a page, its table and its figure, in Markdown."""
     image = f"images/methods/{name}.png"
-    command = f"fedsps compare --rounds 100 --figure docs/{image} {COMPARED[name]}"
+    command = f"fedsps compare --rounds 100 --figure docs/{image} {' '.join(compared(name))}"
     (DOCS / image).parent.mkdir(parents=True, exist_ok=True)
     fedsps = Path(sys.executable).with_name("fedsps")
     words = [str(fedsps), *shlex.split(command)[1:], "--json"]
@@ -90,5 +85,5 @@ def refresh(name: str) -> None:
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:] or COMPARED:
+    for name in sys.argv[1:] or pages():
         refresh(name)

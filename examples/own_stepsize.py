@@ -5,9 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor, where
 
 import fedsps
-from fedsps.parts import Seen
-from fedsps.shapes import Tensors, norm_sq, scalars
-from fedsps.stepsize import StepsizeRule
+from fedsps.rules import Seen, StepsizeRule, Tensors, norm_sq, scalars
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.supercore.task_identity import TaskIdentity
 from torch import nn
 
-import fedsps
-from fedsps.engine.flower import Settings, SiteData, client_app, federate
+from fedsps.core import streams
+from fedsps.flower import RunConfig, SiteData, client_app, federate
 
 
 class Grid:
@@ -61,7 +61,7 @@ class Grid:
 
 
 def linear(context=None):
-    with fedsps.streams.torch_seed(7, "test model"):
+    with streams.torch_seed(7, "test model"):
         return nn.Linear(4, 3).double()
 
 
@@ -81,8 +81,8 @@ def run(grid, folder, model=linear, test=None, **config):
     """Federate over the grid with a run configuration, `local_steps` for local-steps."""
     config = {"dtype": "float64", "rounds": 4, "batch_size": 5, "deadline": 5.0, "runs": str(folder / "runs")} | config
     grid.config = {name.replace("_", "-"): value for name, value in config.items()}
-    with fedsps.streams.torch_seed(7, "test model"):
-        return federate(grid, Settings.of(grid.config), model(), test)
+    with streams.torch_seed(7, "test model"):
+        return federate(grid, RunConfig.of(grid.config), model(), test)
 
 
 def weights(result):

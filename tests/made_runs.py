@@ -5,11 +5,12 @@ import json
 import numpy as np
 import pandas as pd
 
-from fedsps.catalogue import parse
-from fedsps.history import COLUMNS
-from fedsps.result import Result
-from fedsps.spec import Spec
-from fedsps.tune import PAPER_GRID
+from fedsps.core.plan import Plan
+from fedsps.engine.history import COLUMNS
+from fedsps.methods.notation import parse
+from fedsps.runs.result import Result
+from fedsps.runs.spec import Spec
+from fedsps.runs.tune import PAPER_GRID
 
 EVIL = "</script><img src=x onerror=alert(1)> & \"q\" 'r' {{data}}"
 
@@ -28,7 +29,7 @@ def run(final=0.5, *, algorithm="fedsps", seed=0, diverged=False, **columns):
     return Result(
         None,
         pd.DataFrame({"round": rounds} | numbers),
-        {"algorithm": algorithm, "seed": seed, "parameters": dict.fromkeys(PAPER_GRID, 0.1)},
+        Spec(algorithm=algorithm, parameters=dict.fromkeys(PAPER_GRID, 0.1), plan=Plan(seed=seed)),
         ROUNDS if diverged else None,
     )
 
@@ -41,7 +42,7 @@ def history(rounds=ROUNDS, **columns):
 def save(runs, algorithm="fedsps", *, rounds=20, diverged_at=None, table=None, **settings):
     """A made-up run in the folder that its digest names."""
     spec = Spec.of(parse(algorithm)[0], rounds=rounds, **settings)
-    result = Result(None, history(rounds) if table is None else table, spec.json(), diverged_at, {"classes": 10})
+    result = Result(None, history(rounds) if table is None else table, spec, diverged_at, {"classes": 10})
     return result.save(runs / spec.digest)
 
 

@@ -2,11 +2,7 @@
 
 import fedsps
 from fedsps import Algorithm
-from fedsps.compression import ScaledSign, TopK
-from fedsps.methods.fedams import AMSGrad
-from fedsps.methods.fedexp import Extrapolation
-from fedsps.output import PolynomialAverage
-from fedsps.stepsize import SPS, Constant
+from fedsps.rules import SPS, AMSGrad, Constant, Extrapolation, PolynomialAverage, Proximal, ScaledSign, TopK
 
 ALGORITHMS = {
     "fedavg": fedsps.FedAvg(client_stepsize=0.05),
@@ -38,7 +34,7 @@ ALGORITHMS = {
     "mime": fedsps.Mime(client_stepsize=0.05),
     "mimelite": fedsps.MimeLite(client_stepsize=0.05),
     "scaffold": fedsps.Scaffold(client_stepsize=0.05),
-    "sps, prox": Algorithm(stepsize=SPS(), proximal=0.3),
+    "sps, prox": Algorithm(stepsize=SPS(), penalty=Proximal(0.3)),
     "sps, amsgrad, polynomial average": Algorithm(
         stepsize=SPS(), server=AMSGrad(stepsize=0.1), output=PolynomialAverage()
     ),

@@ -1,20 +1,30 @@
 """Names, parameters, compositions."""
 
 import inspect
+import re
 
 import pytest
+from registry import ALGORITHMS
 
 import fedsps
 from fedsps import Algorithm, ConfigurationError
-from fedsps.catalogue import CATALOGUE, PARTS, Named, build, defaults, named, parse
-from fedsps.compression import ScaledSign, TopK
-from fedsps.methods.fedams import AMSGrad
-from fedsps.methods.fedexp import Extrapolation
-from fedsps.methods.mime import Mimicry
-from fedsps.methods.scaffold import ControlVariates
-from fedsps.output import LastIterate, MeanOfLastTwo, PolynomialAverage
-from fedsps.server import Average
-from fedsps.stepsize import SPS, Constant
+from fedsps.methods.notation import Named, build, defaults, name_of, named, parse
+from fedsps.methods.registry import CATALOGUE, PARTS
+from fedsps.rules import (
+    SPS,
+    AMSGrad,
+    Average,
+    Constant,
+    ControlVariates,
+    Extrapolation,
+    LastIterate,
+    MeanOfLastTwo,
+    Mimicry,
+    PolynomialAverage,
+    Proximal,
+    ScaledSign,
+    TopK,
+)
 
 
 class Twin(Constant):
@@ -30,9 +40,12 @@ def test_every_algorithm_is_exported_by_its_class_name():
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_every_algorithm_builds_from_its_defaults_and_states_its_formula(name):
     assert named(name).build() == CATALOGUE[name]()
-    documentation = inspect.getdoc(CATALOGUE[name])
-    assert len(documentation.splitlines()) >= 3
-    assert "<-" in documentation or "=" in documentation
+    title, formula, *rest = inspect.getdoc(CATALOGUE[name]).split("\n\n")
+    assert title.endswith(".") and "\n" not in title
+    assert formula.startswith("    ") and re.search("<-|=", formula)
+    arguments = next(part for part in rest if part.startswith("Args:"))
+    assert re.findall(r"^    (\w+): ", arguments, re.MULTILINE) == list(defaults(name))
+    assert any(part.startswith("References:") for part in rest)
 
 
 def test_defaults():
@@ -68,7 +81,7 @@ def test_compositions():
     (one,) = parse("fedsps:cap=2+topk:share=0.5")
     assert one.build() == Algorithm(stepsize=SPS(cap=2), server=Average(), compression=TopK(0.5))
     (one,) = parse("constant:stepsize=0.3+prox:mu=2+sign")
-    assert one.build() == Algorithm(stepsize=Constant(0.3), proximal=2, compression=ScaledSign())
+    assert one.build() == Algorithm(stepsize=Constant(0.3), penalty=Proximal(2), compression=ScaledSign())
     (one,) = parse("fedexp+last")
     assert one.build() == Algorithm(stepsize=Constant(0.1), server=Extrapolation(), output=LastIterate())
     assert [each.parameters["amsgrad.eps"] for each in parse("sps:cap=1/2+amsgrad:eps=1/2")] == [1, 2, 1, 2]
@@ -83,12 +96,9 @@ def test_a_server_rule_brings_its_own_output_unless_another_is_asked_for():
 
 @pytest.mark.parametrize("word", PARTS)
 def test_every_part_goes_into_a_composition_or_says_why_not(word):
-    slot, make = PARTS[word]
-    if slot == "stepsize":
-        assert parse(word)[0].build().stepsize == make()
-    else:
-        built = parse(f"constant+{word}")[0].build()
-        assert getattr(built, slot) == make()
+    kind = PARTS[word]
+    text = word if kind.slot == "stepsize" else f"constant+{word}"
+    assert getattr(build(text), kind.slot) == kind()
 
 
 @pytest.mark.parametrize(
@@ -116,7 +126,7 @@ def test_every_part_goes_into_a_composition_or_says_why_not(word):
         (lambda: parse("fedsps-global+sign"), "also sends local_stepsize"),
         (lambda: parse("scaffold+sign"), "also sends control_change"),
         (lambda: parse("sps+decsps"), "two parts for its stepsize"),
-        (lambda: parse("amsgrad"), "has no stepsize rule: begin with constant, sps"),
+        (lambda: parse("amsgrad"), "has no stepsize rule: begin with constant, decsps, smoothness, sps"),
         (lambda: parse("sps+amsgrat"), "did you mean amsgrad"),
         (
             lambda: parse("sps+amsgrad:epsilon=1"),
@@ -202,3 +212,45 @@ def test_from_python():
     ):
         with pytest.raises(ConfigurationError, match="must be a part of that kind"):
             Algorithm(**wrong)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_algorithms_are_values(name):
+    """Equal to themselves made again, whoever composes the parts; their repr can be evaluated; they have a name."""
+    algorithm = ALGORITHMS[name]
+    again = algorithm.with_parts()
+    assert again == algorithm and hash(again) == hash(algorithm)
+    assert (
+        eval(
+            repr(algorithm),
+            vars(fedsps.rules) | {kind.__name__: kind for kind in CATALOGUE.values()} | {"Algorithm": Algorithm},
+        )
+        == algorithm
+    )
+    assert eval(repr(again), vars(fedsps.rules) | {"Algorithm": Algorithm}) == algorithm
+    written = name_of(algorithm)
+    if all(part.word for part in algorithm.composition.values() if part) or algorithm.given is not None:
+        assert written.build() == algorithm
+
+
+def test_other_parts_make_other_algorithms():
+    different = [fedsps.FedSPS(), fedsps.FedSPS(cap=2.0), fedsps.FedAvg(), fedsps.FedSPS(server_stepsize=0.5)]
+    different += [fedsps.FedSPS().with_parts(output=MeanOfLastTwo()), fedsps.FedSPS().with_parts(penalty=Proximal())]
+    assert len(set(different)) == len(different)
+    assert fedsps.FedSPS() != "fedsps"
+
+    class Odd(fedsps.FedSPS):
+        def exchanges(self, round):
+            return super().exchanges(round) * 2
+
+    assert Odd() != fedsps.FedSPS(), "it acts otherwise"
+    assert Odd() == Odd().with_parts() and len(Odd().with_parts().exchanges(0)) == 2
+    with pytest.raises(ConfigurationError, match="unknown part of an algorithm 'ouput': did you mean output"):
+        fedsps.FedSPS().with_parts(ouput=LastIterate())
+
+
+def test_names_of_algorithms():
+    assert name_of(fedsps.FedSPS(cap=2)) == parse("fedsps:cap=2")[0]
+    assert name_of(build("sps:cap=2+amsgrad")) == parse("sps:cap=2+amsgrad")[0]
+    twins = [name_of(Algorithm(stepsize=Twin(stepsize))) for stepsize in (0.3, 0.4)]
+    assert [twin.label(*twins) for twin in twins] == ["Twin Twin.stepsize=0.3", "Twin Twin.stepsize=0.4"]

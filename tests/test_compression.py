@@ -5,9 +5,9 @@ import torch
 from conftest import make_clients
 
 import fedsps
-from fedsps.compression import ScaledSign, TopK
-from fedsps.models import LogisticRegression
-from fedsps.stepsize import Constant
+from fedsps.model.models import LogisticRegression
+from fedsps.rules.compression import ScaledSign, TopK
+from fedsps.rules.stepsize import Constant
 
 
 def test_top_k_by_hand():
@@ -53,17 +53,19 @@ def test_the_record_counts_the_bits():
 
 
 def test_absent_clients_keep_what_they_owe():
-    from fedsps.data.federated import Federation
-    from fedsps.engine.setting import Setting
-    from fedsps.logistic import objective
-    from fedsps.session import local
+    from fedsps.data.clients import ClientData
+    from fedsps.engine.session import local_session
+    from fedsps.engine.setup import Setup
+    from fedsps.model.logistic import network_of
 
     algorithm = fedsps.Algorithm(stepsize=Constant(0.1), compression=TopK(0.2))
-    goal = objective(LogisticRegression(4, 3).double())
-    session = local(Setting(goal, Federation.of(make_clients()), algorithm, 5, 20, 2, 0))
+    goal = network_of(LogisticRegression(4, 3).double())
+    session = local_session(
+        Setup(fedsps.Plan(cohort=2, evaluate_every=0), goal, ClientData.of(make_clients()), algorithm)
+    )
     for _ in range(4):
         before = session.state.clients["unsent"].clone()
-        cohort = session.setting.cohort_of(session.state.round)
-        session.advance(evaluate=False)
+        cohort = session.setup.cohort_of(session.state.round)
+        session.advance()
         changed = (session.state.clients["unsent"] != before).any(-1)
         assert changed.nonzero().flatten().tolist() == cohort.tolist()

@@ -1,6 +1,7 @@
 """The documentation says what the code does: parameters, links, code, commands."""
 
 import ast
+import importlib
 import importlib.util
 import inspect
 import re
@@ -8,19 +9,19 @@ import runpy
 import shlex
 import shutil
 import sys
-import tomllib
 from pathlib import Path
 
+import click
 import pytest
-import torch
 import typer
 from conftest import make_clients
 
 import fedsps
-from fedsps import history
-from fedsps.catalogue import CATALOGUE, PARTS, defaults, makers, parse
-from fedsps.cli import app
-from fedsps.models import LogisticRegression
+from fedsps.cli.main import app
+from fedsps.engine import history
+from fedsps.methods.notation import defaults, makers, parse
+from fedsps.methods.registry import CATALOGUE
+from fedsps.model.models import LogisticRegression
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -78,72 +79,34 @@ def test_hyper_parameters_of_the_optimisers():
     assert documented.keys() == inspect.signature(fedsps.optim.SPS).parameters.keys() - {"params"}
 
 
-def test_the_index_lists_the_catalogue():
-    listed = {re.match(r"\[(.*?)\]", row[0])[1]: plain(row[1]) for row in tables(DOCS / "methods" / "README.md")[0]}
-    assert listed == {name: kind.__name__ for name, kind in CATALOGUE.items()}
-
-
-COSTS = {  # gradients at local steps as the index puts it -> of one client in a round of three steps on its whole data
-    "1": 3,
-    "2, first step 1": 5,
-    "2, and the whole data once": 7,
-    "1, and the whole data once": 4,
-}
-EXCHANGES = {"1": [1, 1], "2": [2, 2], "1, first round 2": [2, 1]}
-STATES = {"none": [], "one number": [0], "one vector": [1], "two vectors": [1, 1]}  # the dimensions of each tensor
-
-
-@pytest.mark.parametrize("name", CATALOGUE)
-def test_the_index_tells_what_a_round_costs(name):
-    row = next(row for row in tables(DOCS / "methods" / "README.md")[0] if row[0].startswith(f"[{name}]"))
-    algorithm, clients = CATALOGUE[name](), make_clients()
-    model = LogisticRegression(4, 3).double()
-    table = fedsps.train(model, clients, algorithm=algorithm, rounds=2, local_steps=3, batch_size=None).history
-    assert table["exchanges"].tolist() == EXCHANGES[row[4]]
-    assert table["gradient_evaluations"].iloc[-1] == COSTS[row[5]] * len(clients)
-    state = algorithm.client_init(torch.zeros(7))
-    assert [value.ndim for value in state.values()] == STATES[row[6].partition(";")[0]]
-
-
-def test_the_parts():
-    rows = {plain(row[0]): row for row in tables(DOCS / "methods" / "composition.md")[0]}
-    assert rows.keys() == PARTS.keys()
-    for word, (slot, make) in PARTS.items():
-        _, place, kind, parameters = rows[word]
-        own = ", ".join(f"{key}={one.default!r}" for key, one in inspect.signature(make).parameters.items())
-        assert (place, plain(parameters)) == (slot, own)
-        if inspect.isclass(make):
-            assert plain(kind) == f"{make.__module__}.{make.__name__}"
-
-
-def make_figures():
-    description = importlib.util.spec_from_file_location("make_figures", DOCS / "make_figures.py")
+def script(name):
+    description = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
     module = importlib.util.module_from_spec(description)
     description.loader.exec_module(module)
     return module
 
 
-def test_every_page_shows_what_the_script_compares():
-    compared = make_figures().COMPARED
-    assert compared.keys() == CATALOGUE.keys() | {"composition"}
-    for name, words in compared.items():
-        text = (DOCS / "methods" / f"{name}.md").read_text()
-        (block,) = re.findall(rf"<!-- begin: {name} -->\n(.*?)<!-- end -->", text, re.DOTALL)
+def test_what_is_generated_is_as_the_classes_say():
+    for path, text in script("generate").generated().items():
+        assert path.read_text() == text, f"{path} is out of date: make generate"
+
+
+def test_every_page_shows_what_its_command_compares():
+    figures = script("make_figures")
+    assert set(figures.pages()) == CATALOGUE.keys() | {"composition"}
+    for name in figures.pages():
+        words, (block,) = (
+            figures.compared(name),
+            figures.blocks_of(name).findall((DOCS / "methods" / f"{name}.md").read_text()),
+        )
         image = f"images/methods/{name}.png"
-        assert f"--figure docs/{image} {words}\n" in block
+        assert f"--figure docs/{image} " in block
         assert f"](../{image})" in block
-        chosen = [one for word in words.split() for one in parse(word)]
+        chosen = [one for word in words for one in parse(word)]
         shown = [row.split(" | ")[0].removeprefix("| ") for row in block.splitlines() if row.startswith("| ")]
         assert shown[2:] == [one.label(*chosen) for one in chosen]
+        assert name == "composition" or any(one.name == name for one in chosen)
         assert (DOCS / image).stat().st_size < 120_000
-
-
-def test_the_source_package_has_no_tests_without_what_they_read():
-    included = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["sdist"][
-        "include"
-    ]
-    folders = {name.strip("/") for name in included}
-    assert "tests" not in folders or {"docs", "examples"} <= folders
 
 
 # History
@@ -190,6 +153,24 @@ def test_code_runs_as_is(page, code, tmp_path, monkeypatch):
     runpy.run_path(str(tmp_path / "block.py"))
 
 
+PUBLIC = ("fedsps", "fedsps.rules", "fedsps.data", "fedsps.optim", "fedsps.flower")
+SHOWN = [(page, code) for page in LINKED for code in blocks(page, "python")] + [
+    (path, path.read_text()) for path in sorted((ROOT / "examples").rglob("*.py"))
+]
+
+
+@pytest.mark.parametrize(("page", "code"), SHOWN, ids=lambda one: name_of(one) if isinstance(one, Path) else "")
+def test_docs_and_examples_import_public_names_only(page, code):
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ImportFrom) and node.module.split(".")[0] == "fedsps":
+            assert node.module in PUBLIC
+            home = importlib.import_module(node.module)
+            for alias in node.names:
+                assert alias.name in getattr(home, "__all__", dir(home)), f"{node.module}.{alias.name}"
+        elif isinstance(node, ast.Import):
+            assert all(alias.name in PUBLIC for alias in node.names if alias.name.split(".")[0] == "fedsps")
+
+
 def test_the_pages_that_teach_code_have_code_that_runs():
     assert {page.name for page, _ in RUNNABLE} >= {"own-stepsize.md", "optim.md", "data.md", "composition.md"}
 
@@ -213,9 +194,9 @@ COMMANDS = [
 def test_commands_parse(page, line, monkeypatch):
     monkeypatch.chdir(ROOT)  # own files are named from there
     command, words = typer.main.get_command(app), shlex.split(line, comments=True)[1:]
-    while words and words[0] in getattr(command, "commands", {}):
-        command = command.commands[words.pop(0)]
-    assert not hasattr(command, "commands"), f"{line}: no such command"
+    while isinstance(command, click.Group):
+        command = command.get_command(None, words.pop(0))
+        assert command is not None, f"{line}: no such command"
     given = command.make_context(command.name, words).params  # refuses unknown options and values of the wrong kind
     if command.name in ("train", "compare"):
         for word in given["algorithms"] or [] if command.name == "compare" else [given["algorithm"]]:

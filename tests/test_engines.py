@@ -9,7 +9,7 @@ from torch import nn
 
 import fedsps
 from fedsps.data import partition
-from fedsps.models import LeNet, LogisticRegression, ResNet18
+from fedsps.model.models import LeNet, LogisticRegression, ResNet18
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 

@@ -5,12 +5,12 @@ import pandas as pd
 import pytest
 import torch
 
-from fedsps.paper import example1
-from fedsps.paper.example1 import COMMON, COUNTS, LOCAL, PAGE, SHARES, STEEPNESS, steps, steps_needed
-from fedsps.paper.page import Records, Work
-from fedsps.parts import Seen
-from fedsps.result import Result
-from fedsps.stepsize import SPS
+from fedsps.core.contract import Seen
+from fedsps.paper.page import Job, Records
+from fedsps.paper.pages import example1
+from fedsps.paper.pages.example1 import COMMON, COUNTS, LOCAL, PAGE, SHARES, STEEPNESS, steps, steps_needed
+from fedsps.rules.polyak import SPS
+from fedsps.runs.result import Result
 
 
 def test_polyak_is_the_package_s_rule():
@@ -90,7 +90,7 @@ def test_noise_claim_has_three_outcomes():
 
 
 def test_the_page_computes_without_runs(tmp_path):
-    found = example1.compute(PAGE.panels("smoke"), Work("example1", "smoke", 3, tmp_path))
+    found = example1.compute(PAGE.panels("smoke"), Job("example1", "smoke", 3, tmp_path))
     assert not list(tmp_path.iterdir())
     assert {len(some) for some in found.runs["loss"].values()} == {3}
     assert len(set(found.final("loss", LOCAL, "train_loss"))) == 3, "each seed has its noise"

@@ -14,9 +14,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 from cryptography.x509.verification import PolicyBuilder, Store
 
+from fedsps.deploy import keys as key_files
+from fedsps.deploy.hosts import commands, instructions
 from fedsps.errors import ConfigurationError
-from fedsps.federation import keys as key_files
-from fedsps.federation.hosts import commands, instructions
 
 
 def content(folder):

@@ -15,11 +15,11 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from fedsps import lock
-from fedsps.cli import app
+from fedsps.cli.main import app
+from fedsps.deploy import deployment, processes, programs, run, up
+from fedsps.deploy import keys as key_files
 from fedsps.errors import ConfigurationError, FedspsError
-from fedsps.federation import keys as key_files
-from fedsps.federation import processes, programs, run, state, up
+from fedsps.runs import files as lock
 
 TINY = Path(__file__).parent / "real" / "tiny_app"
 
@@ -85,30 +85,30 @@ def test_ask_to_end_ends_it(sleeper):
 
 def test_state_is_written_and_read(tmp_path):
     process = processes.Process("superlink", 1, 2, ("a", "b"), "127.0.0.1:1", "log")
-    made = state.State(tmp_path, "127.0.0.1:1", 2, True).with_process(process)
-    assert state.load(tmp_path) == made
-    assert state.State(tmp_path, "", 2, True).mark != made.mark
+    made = deployment.Deployment(tmp_path, "127.0.0.1:1", 2, True).with_process(process)
+    assert deployment.load(tmp_path) == made
+    assert deployment.Deployment(tmp_path, "", 2, True).mark != made.mark
     assert [path.name for path in tmp_path.iterdir()] == ["federation.json"]
 
 
 def test_a_state_that_cannot_be_used(tmp_path):
-    assert state.load(tmp_path) is None
-    (tmp_path / state.NAME).write_text("{")
+    assert deployment.load(tmp_path) is None
+    (tmp_path / deployment.NAME).write_text("{")
     with pytest.raises(ConfigurationError, match="cannot be read"):
-        state.load(tmp_path)
-    state.State(tmp_path, "", 2, True, machine="elsewhere").save()
+        deployment.load(tmp_path)
+    deployment.Deployment(tmp_path, "", 2, True, machine="elsewhere").save()
     with pytest.raises(ConfigurationError, match="belongs to the machine elsewhere"):
-        state.load(tmp_path)
+        deployment.load(tmp_path)
 
 
 def test_a_folder_of_other_things_is_refused(tmp_path):
     (tmp_path / "thesis.tex").write_text("")
     with pytest.raises(ConfigurationError, match="holds other things"):
-        state.prepare(tmp_path)
+        deployment.prepare(tmp_path)
     with pytest.raises(ConfigurationError, match="is a file"):
-        state.prepare(tmp_path / "thesis.tex")
-    made = state.prepare(tmp_path / "federation")
-    assert state.prepare(made) == made
+        deployment.prepare(tmp_path / "thesis.tex")
+    made = deployment.prepare(tmp_path / "federation")
+    assert deployment.prepare(made) == made
     assert (made / ".gitignore").read_text().endswith("*\n")
     assert stat.S_IMODE(made.stat().st_mode) == 0o700
 

@@ -11,11 +11,13 @@ from registry import ALGORITHMS
 from torch import nn
 
 import fedsps
-from fedsps import history
-from fedsps.catalogue import CATALOGUE, Named
-from fedsps.compare import comparison
-from fedsps.engine.flower import Settings, client_app
+from fedsps.core import streams
+from fedsps.engine import history
 from fedsps.errors import ConfigurationError, DataError
+from fedsps.flower import RunConfig, client_app
+from fedsps.methods.notation import Named
+from fedsps.methods.registry import CATALOGUE
+from fedsps.report.compare import comparison
 
 NUMBERS = [name for name in history.COLUMNS if name not in ("seconds", "test_loss", "test_accuracy")]
 
@@ -23,8 +25,8 @@ NUMBERS = [name for name in history.COLUMNS if name not in ("seconds", "test_los
 @pytest.fixture
 def by_registry(monkeypatch):
     """Run configurations name the registry's algorithms."""
-    monkeypatch.setattr(Settings, "built", property(lambda self: ALGORITHMS[self.algorithm]))
-    monkeypatch.setattr(Settings, "named", property(lambda self: Named(self.algorithm, {})))
+    monkeypatch.setattr(RunConfig, "built", property(lambda self: ALGORITHMS[self.algorithm]))
+    monkeypatch.setattr(RunConfig, "named", property(lambda self: Named(self.algorithm, {})))
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -154,7 +156,7 @@ def test_weights_by_samples(tmp_path):
 
 def test_buffers_travel(tmp_path):
     def model(context=None):
-        with fedsps.streams.torch_seed(3, "test model"):
+        with streams.torch_seed(3, "test model"):
             return nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 3)).double()
 
     found = in_process.run(in_process.grid(tmp_path, model=model), tmp_path, model=model, batch_size=3)
@@ -224,7 +226,7 @@ def test_bad_settings_are_refused(config, message, tmp_path):
 
 
 def test_tables_of_the_app_are_left_alone():
-    assert Settings.of({"own.hidden": 3, "rounds": 7, "local-steps": 2}).local_steps == 2
+    assert RunConfig.of({"own.hidden": 3, "rounds": 7, "local-steps": 2}).plan.local_steps == 2
 
 
 def test_a_run_can_be_loaded_and_compared(tmp_path):
@@ -232,14 +234,15 @@ def test_a_run_can_be_loaded_and_compared(tmp_path):
     (folder,) = (tmp_path / "runs").iterdir()
     loaded = fedsps.load(folder)
     pd.testing.assert_frame_equal(loaded.history, found.history)
-    assert loaded.spec["algorithm"] == "fedsps"
+    assert loaded.spec.algorithm == "fedsps"
+    assert loaded.spec == found.spec
     table = comparison({"flower": [loaded], "again": [found]}).table
     assert table["final_train_loss"].nunique() == 1
 
 
 def test_every_name_of_the_catalogue_is_understood():
     for name in CATALOGUE:
-        assert Settings(algorithm=name).built.exchanges(0)
+        assert RunConfig(algorithm=name).built.exchanges(0)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -261,7 +264,7 @@ def test_runs_of_other_data_or_other_clients_have_their_own_folders(tmp_path):
         in_process.run(in_process.grid(tmp_path), tmp_path, rounds=1, **{"own.data": name})
     in_process.run(in_process.grid(tmp_path / "4", make_clients()[:4]), tmp_path, rounds=1, **{"own.data": "iid"})
     specs = [fedsps.load(folder).spec for folder in (tmp_path / "runs").iterdir()]
-    assert sorted((spec["own"]["own.data"], spec["clients"]) for spec in specs) == [
+    assert sorted((spec.federation["own"]["own.data"], spec.federation["clients"]) for spec in specs) == [
         ("dirichlet", 5),
         ("iid", 4),
         ("iid", 5),

@@ -9,6 +9,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
 from torch import nn
 
 import fedsps
+from fedsps.core import streams
 from fedsps.errors import ConfigurationError, DataError, LowerBoundError
 
 
@@ -137,7 +138,7 @@ class OwnNames(nn.Module):
 
 
 def own_names(context=None):
-    with fedsps.streams.torch_seed(3, "test model"):
+    with streams.torch_seed(3, "test model"):
         return OwnNames().double()
 
 

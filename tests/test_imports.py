@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import fedsps
+from fedsps.methods.registry import CATALOGUE
 
 PACKAGE = Path(fedsps.__file__).parent
 
@@ -16,45 +17,26 @@ FILES = {
     for path in sorted(PACKAGE.rglob("*.py"))
 }
 
-LAYERS = [  # each imports only from the layers above it, or from its own
-    {"version", "errors"},
-    {"checks", "shapes", "streams", "objects", "lock"},
-    {"data", "data.sources", "data.partition", "data.load", "data.own", "data.augment", "data.federated"},
-    {"parts", "models", "objective"},
-    {"stepsize", "server", "direction", "output", "compression", "network", "robust"},
-    {"client", "logistic", "evaluate", "optim"},
-    {"algorithm", "privacy"},
-    {name for name in FILES if name.startswith("methods")},
-    {
-        "engine",
-        "engine.setting",
-        "engine.work",
-        "engine.round",
-        "engine.answer",
-        "engine.loop",
-        "engine.stacked",
-        "catalogue",
-    },
-    {"history", "checkpoint", "result", "spec"},
-    {"session", "compare"},
-    {"training", "plot"},
-    {name for name in FILES if name.startswith("engine.flower")},
-    {"run"},
-    {"many"},
-    {"tune"},
-    {name for name in FILES if name.startswith("paper")},
-    {"options", "terminal"},
-    {"federation", "federation.keys", "federation.processes", "federation.programs"},
-    {"federation.state"},
-    {"federation.up", "federation.run"},
-    {"federation.hosts"},
-    {name for name in FILES if name.startswith("report")},
-    {name for name in FILES if name.startswith("commands")},
-    {"cli"},
-    {"__main__"},
-    {""},  # the package itself: the public names
-]
-LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+MAY_IMPORT = {  # each package, and those that it may import beside itself; nobody imports what is below it
+    "errors": "version",
+    "checks": "errors",
+    "core": "errors checks",
+    "rules": "core errors checks",
+    "methods": "rules core errors checks",
+    "model": "core errors checks",
+    "data": "core errors checks",
+    "optim": "rules errors checks",
+    "engine": "data model rules core errors checks",
+    "runs": "engine data model methods rules core errors checks version",
+    "flower": "runs engine data model methods rules core errors checks",
+    "deploy": "runs errors checks",
+    "report": "runs engine data model methods core errors checks version",
+    "paper": "report runs engine methods core errors checks",
+    "cli": "paper report deploy runs engine data model methods core errors checks version",
+    "__main__": "cli",
+    "version": "",
+    "": "version",  # the package itself: its public names are in the stub, and imported when they are used
+}
 
 
 def imports(path):
@@ -66,26 +48,69 @@ def imports(path):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def test_every_file_has_its_layer():
-    assert set(FILES) == set(LEVEL)
+def room(name):
+    return name.partition(".")[0]
+
+
+def test_every_file_has_its_room():
+    assert {room(name) for name in FILES} == set(MAY_IMPORT)
+    assert {name for name in FILES if "." not in name and FILES[name].name != "__init__.py"} == {
+        "__main__", "version", "errors", "checks", "optim",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_imports_go_one_way(name):
+def test_packages_import_one_way(name):
+    allowed = {room(name), *MAY_IMPORT[room(name)].split()}
     for imported in imports(FILES[name]):
-        target = imported.removeprefix("fedsps").removeprefix(".")
-        if imported.startswith("fedsps") and target in LEVEL and target:
-            assert LEVEL[target] <= LEVEL[name], f"{name} imports {target}"
+        if imported.startswith("fedsps."):
+            target = room(imported.removeprefix("fedsps."))
+            assert target in allowed or target not in MAY_IMPORT, f"{name} imports {imported}"
+
+
+def test_the_rules_themselves_go_one_way():
+    order = []
+    left = dict(MAY_IMPORT)
+    while left:
+        free = [one for one, needs in left.items() if not set(needs.split()) & left.keys()]
+        assert free, f"in a circle: {sorted(left)}"
+        order += free
+        left = {one: needs for one, needs in left.items() if one not in free}
+
+
+def test_no_file_imports_its_own_importer():
+    """Files of one package do not import each other in a circle either."""
+    graph = {
+        name: {
+            target
+            for imported in imports(path)
+            if imported.startswith("fedsps.")
+            and (target := imported.removeprefix("fedsps.")) in FILES
+            and target != name
+        }
+        for name, path in FILES.items()
+    }
+    left = {name: targets - {room(name)} for name, targets in graph.items()}  # a package's own page may list its files
+    while left:
+        free = [name for name, targets in left.items() if not targets & left.keys()]
+        assert free, f"in a circle: {sorted(left)}"
+        left = {name: targets for name, targets in left.items() if name not in free}
+
+
+@pytest.mark.parametrize("name", [name for name, path in FILES.items() if path.name == "__init__.py" and name])
+def test_every_package_says_what_lives_in_it(name):
+    text = ast.get_docstring(ast.parse(FILES[name].read_text()))
+    assert "." in name or ("lives here" in text and "import" in text)
 
 
 @pytest.mark.parametrize(
     ("library", "home"),
     [
-        ("matplotlib", {"plot"}),
+        ("matplotlib", {"report.plot"}),
         ("sklearn", {"data.load"}),
         ("pooch", {"data.sources"}),
-        ("dp_accounting", {"privacy"}),
-        ("cryptography", {"federation.keys"}),
+        ("dp_accounting", {"flower.privacy"}),
+        ("cryptography", {"deploy.keys"}),
         ("plotly", {"report.page"}),
     ],
 )
@@ -93,11 +118,28 @@ def test_heavy_libraries_are_imported_in_one_place(library, home):
     assert {name for name, path in FILES.items() if any(one.split(".")[0] == library for one in imports(path))} <= home
 
 
-def test_import_is_light():
-    heavy = {"matplotlib", "sklearn", "pooch", "flwr", "optuna", "plotly", "dp_accounting", "cryptography"}
-    program = f"import sys, fedsps; print(sorted({heavy} & set(sys.modules)))"
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"
+HEAVY = {"matplotlib", "sklearn", "pooch", "flwr", "optuna", "plotly", "dp_accounting", "cryptography"}
+
+
+@pytest.mark.parametrize(
+    ("program", "absent"),
+    [
+        ("import fedsps", HEAVY | {"torch", "pandas", "numpy"}),
+        ("import fedsps.cli.main", HEAVY | {"torch", "pandas"}),
+        ("import fedsps; fedsps.train, fedsps.compare, fedsps.tune, fedsps.reproduce, fedsps.FedSPS", HEAVY),
+        ("import fedsps.engine.session, fedsps.rules, fedsps.methods.notation", HEAVY | {"pandas", "pyarrow"}),
+    ],
+)
+def test_imports_are_light(program, absent):
+    words = [sys.executable, "-c", f"import sys; {program}; print(sorted({absent} & set(sys.modules)))"]
+    assert subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+def test_the_stub_exports_every_method_and_nothing_that_is_not_there():
+    methods = {kind.__name__ for kind in CATALOGUE.values()}
+    assert methods <= set(fedsps.__all__)
+    for name in fedsps.__all__:
+        assert getattr(fedsps, name) is not None
 
 
 def test_text_files_are_utf_8_whatever_the_locale():

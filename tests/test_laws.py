@@ -7,7 +7,7 @@ import pytest
 import torch
 from registry import ALGORITHMS
 
-from fedsps.client import Train
+from fedsps.core.local_training import Train
 
 STEPS, D = 3, 7
 

@@ -9,10 +9,11 @@ from conftest import make_clients
 from torch import nn
 
 import fedsps
-from fedsps import evaluate, shapes
-from fedsps.logistic import Logistic, objective
-from fedsps.models import LeNet, LogisticRegression, ResNet18
-from fedsps.network import Network
+from fedsps.core import vectors as shapes
+from fedsps.engine import evaluate
+from fedsps.model.logistic import Logistic, network_of
+from fedsps.model.models import LeNet, LogisticRegression, ResNet18
+from fedsps.model.network import Network
 
 
 def test_gradient_is_that_of_the_module():
@@ -32,7 +33,7 @@ def test_closed_form_of_logistic_regression_is_autograd(classes, shape):
     torch.manual_seed(0)
     module = LogisticRegression(12, classes).double()
     loss = F.binary_cross_entropy_with_logits if classes == 2 else F.cross_entropy
-    closed = objective(module, loss)
+    closed = network_of(module, loss)
     assert isinstance(closed, Logistic)
     x = torch.randn(*shape, closed.x.numel(), dtype=torch.float64)
     inputs = torch.randn(*shape, 6, 3, 4, dtype=torch.float64)
@@ -48,12 +49,12 @@ def test_closed_form_of_logistic_regression_is_autograd(classes, shape):
 
 @pytest.mark.parametrize("loss", [nn.CrossEntropyLoss(label_smoothing=0.1), lambda z, y: 2 * F.cross_entropy(z, y)])
 def test_another_loss_is_not_taken_for_the_closed_form(loss):
-    assert type(objective(LogisticRegression(4, 3), loss)) is Network
+    assert type(network_of(LogisticRegression(4, 3), loss)) is Network
 
 
 def test_extreme_logits_stay_finite():
     module = LogisticRegression(4, 2).double()
-    closed = objective(module, F.binary_cross_entropy_with_logits)
+    closed = network_of(module, F.binary_cross_entropy_with_logits)
     x = torch.full((5,), 1e4, dtype=torch.float64)
     loss, gradient, _ = closed.loss_and_gradient(x, {}, torch.ones(3, 4, dtype=torch.float64), torch.zeros(3).double())
     assert loss.isfinite()
@@ -322,12 +323,12 @@ def test_evaluation_in_half_precision_adds_up_in_float32():
 def test_the_trial_batch_is_measured_and_not_the_data_it_comes_from():
     goal = Network(LeNet())
     images, labels = torch.rand(5000, 1, 28, 28), torch.randint(10, (5000,))
-    from fedsps.data.federated import Federation
-    from fedsps.engine.setting import Setting
-    from fedsps.session import prepare
+    from fedsps.data.clients import ClientData
+    from fedsps.engine.setup import Setup
+    from fedsps.engine.trial import prepare
 
-    setting, _ = prepare(Setting(goal, Federation.of([(images, labels)]), fedsps.FedSPS(), 5, 20, 1, 0), "auto")
-    assert 20_000 < setting.sample_bytes < 200_000
+    setup, _ = prepare(Setup(fedsps.Plan(), goal, ClientData.of([(images, labels)]), fedsps.FedSPS()), "auto")
+    assert 20_000 < setup.sample_bytes < 200_000
 
 
 def test_augmentation_goes_with_group_norm():

@@ -11,7 +11,7 @@ from conftest import make_clients
 from torch import nn
 
 import fedsps
-from fedsps.models import LogisticRegression
+from fedsps.model.models import LogisticRegression
 from fedsps.optim import SPS, DecSPS
 
 INPUTS, TARGETS = make_clients()[4]

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 import fedsps
+from fedsps.core import streams
 
 SIZES, FEATURES, CLASSES = (3, 8, 13, 21, 34), 4, 3
 ALL = tuple(range(len(SIZES)))
@@ -156,11 +157,11 @@ def oracle(rule, F, x, clients, rounds, local_steps, weights="uniform", batch_si
     for t in range(rounds * tau):
         r, k = divmod(t, tau)
         if k == 0:
-            active = [int(i) for i in fedsps.streams.cohort(seed, r, len(clients), cohort or len(clients))]
+            active = [int(i) for i in streams.cohort(seed, r, len(clients), cohort or len(clients))]
             x_i, gammas, losses = dict.fromkeys(active, x), {i: [] for i in active}, []
         for i in active:
             B = min(batch_size or sizes[i], sizes[i])
-            rows = fedsps.streams.batches(seed, r, np.array([i]), np.array([sizes[i]]), tau, B)[k, 0]
+            rows = streams.batches(seed, r, np.array([i]), np.array([sizes[i]]), tau, B)[k, 0]
             assert len(set(rows)) == B
             loss, g = F(x_i[i], *(part[rows] for part in clients[i]))
             gamma = rule.stepsize(i, t, k == 0, B / sizes[i], loss, g)
@@ -198,7 +199,7 @@ def compare(algorithm, keywords, F=softmax, clients=None, tolerance=1e-10, **run
     """Both engines against the oracle: every round's history and the last parameters. Returns the oracle's rule."""
     clients = clients or federation()
     classes = {softmax: CLASSES, logistic: 2}.get(F)
-    model = fedsps.models.LogisticRegression(FEATURES, classes) if classes else torch.nn.Linear(1, 1, bias=False)
+    model = fedsps.LogisticRegression(FEATURES, classes) if classes else torch.nn.Linear(1, 1, bias=False)
     torch.nn.init.zeros_(model.weight)
     losses = {softmax: torch.nn.functional.cross_entropy, square: half_square}
     loss = losses.get(F, torch.nn.functional.binary_cross_entropy_with_logits)

@@ -16,10 +16,13 @@ import torch
 import torch.nn.functional as F
 
 import fedsps
-from fedsps.compression import ScaledSign, TopK
-from fedsps.output import LastIterate, MeanOfLastTwo, PolynomialAverage
-from fedsps.server import Average
-from fedsps.stepsize import SPS, Constant
+from fedsps.core import streams
+from fedsps.core.kinds import Average, LastIterate
+from fedsps.rules.compression import ScaledSign, TopK
+from fedsps.rules.output import MeanOfLastTwo, PolynomialAverage
+from fedsps.rules.penalty import Proximal
+from fedsps.rules.polyak import SPS
+from fedsps.rules.stepsize import Constant
 
 FEATURES, CLASSES, SIZES, ROUNDS, SEED = 6, 4, (3, 8, 13, 21, 34), 20, 7
 N, DIM = len(SIZES), (FEATURES + 1) * CLASSES
@@ -79,7 +82,7 @@ class Run:
         for r in range(self.rounds):
             self.losses.append([])
             self.rates.append([])
-            yield list(range(N)) if self.size is None else fedsps.streams.cohort(SEED, r, N, self.size).tolist()
+            yield list(range(N)) if self.size is None else streams.cohort(SEED, r, N, self.size).tolist()
 
     def visit(self, i, y, x=None, mu=0.0) -> tuple[float, np.ndarray]:
         """Loss and gradient at a local step, with the proximal term if any; the loss is recorded."""
@@ -338,8 +341,8 @@ CASES = {
     "adaalter-set": case(fedsps.LocalAdaAlter, local_adaalter, client_stepsize=0.3, start=0.5, eps=0.4),
     "prox": case(fedsps.FedProx, averaging, {"mu": 0.1}),
     "prox-set": case(fedsps.FedProx, averaging, mu=0.7, **SLOW),
-    "prox-sps": case(partial(sps, proximal=0.3), polyak, {"mu": 0.3}),
-    "prox-sps-set": case(partial(sps, proximal=0.8), polyak, {"mu": 0.8}, scale=0.7, cap=2.0),
+    "prox-sps": case(partial(sps, penalty=Proximal(0.3)), polyak, {"mu": 0.3}),
+    "prox-sps-set": case(partial(sps, penalty=Proximal(0.8)), polyak, {"mu": 0.8}, scale=0.7, cap=2.0),
     "mime": case(fedsps.Mime, mime),
     "mime-set": case(fedsps.Mime, mime, **MIME),
     "mimelite": case(fedsps.MimeLite, mime, {"lite": True}),
@@ -371,7 +374,7 @@ def solved(name: str, tau: int, size: int | None) -> tuple[Run, list[np.ndarray]
 
 def library(algorithm, tau=5, rounds=ROUNDS, **options):
     """Final parameters as one vector, and the history."""
-    model = fedsps.models.LogisticRegression(FEATURES, CLASSES).double()
+    model = fedsps.LogisticRegression(FEATURES, CLASSES).double()
     torch.nn.utils.vector_to_parameters(torch.tensor(START), model.parameters())
     data = [(torch.tensor(inputs), torch.tensor(labels)) for inputs, labels in CLIENTS]
     options = {"batch_size": None, "seed": SEED, **options}

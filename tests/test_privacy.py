@@ -11,11 +11,10 @@ from conftest import make_clients
 from flwr.app import Context, RecordDict
 from torch import nn
 
-from fedsps import privacy
-from fedsps.engine.flower import Settings
-from fedsps.engine.flower.site import Site
 from fedsps.errors import ConfigurationError
-from fedsps.privacy import Privacy, epsilon
+from fedsps.flower import RunConfig, privacy
+from fedsps.flower.client import Site
+from fedsps.flower.privacy import Privacy, epsilon
 
 PRIVATE = {"clip_norm": 0.5, "noise_multiplier": 2.0}
 NORMAL = NormalDist()
@@ -193,7 +192,7 @@ def test_client_does_not_evaluate():
 )
 def test_refusals(settings, words):
     with pytest.raises(ConfigurationError, match=words):
-        Settings.of(settings)
+        RunConfig.of(settings)
 
 
 @pytest.mark.parametrize("name", ["scaffold", "fedexp", "mime", "fedsps-global", "local-adaalter"])

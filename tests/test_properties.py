@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from fedsps.parts import Seen
-from fedsps.shapes import norm_sq
-from fedsps.stepsize import SPS, DecSPS
+from fedsps.core.contract import Seen
+from fedsps.core.vectors import norm_sq
+from fedsps.rules.polyak import SPS, DecSPS
 
 positive = st.floats(1e-3, 1e3)
 # the lemmas are on real numbers: squares below 1e-308 are not

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 import fedsps
-from fedsps.models import LogisticRegression
-from fedsps.stepsize import SPS
+from fedsps.model.models import LogisticRegression
+from fedsps.rules.polyak import SPS
 
 START = LogisticRegression(4, 3).double()
 

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -10,19 +10,22 @@ import pandas as pd
 import pytest
 from conftest import make_clients
 from made_runs import EVIL, VERDICT, history, line, rows, save, save_page
+from torch import nn
 
 import fedsps
-from fedsps import plot
-from fedsps.catalogue import named
-from fedsps.cli import main
-from fedsps.engine.flower.settings import Settings
+from fedsps.cli.main import main
 from fedsps.errors import ConfigurationError, DataError
-from fedsps.models import LogisticRegression
+from fedsps.flower.config import RunConfig
+from fedsps.methods.notation import named
+from fedsps.model.logistic import network_of
+from fedsps.model.models import LogisticRegression
+from fedsps.paper.reproduce import PAGES
+from fedsps.report import plot
 from fedsps.report.collect import collect
 from fedsps.report.figures import label, of_page, of_runs, thin
 from fedsps.report.page import page
-from fedsps.result import Result
-from fedsps.spec import Spec
+from fedsps.runs.result import Result
+from fedsps.runs.spec import Spec
 
 
 class Page(HTMLParser):
@@ -123,33 +126,32 @@ def test_runs_saved_from_python(tmp_path):
         fedsps.train(model, clients, algorithm=algorithm, rounds=2).save(tmp_path / str(number))
     fedsps.train(model, clients, algorithm=fedsps.FedAvg(), rounds=2).save(tmp_path / "again")
     (figure,) = of_runs(collect([tmp_path]).runs)
-    assert figure.heading == "LogisticRegression, 5 clients, 5 a round, 5 local steps, batch 20"
+    assert figure.heading == "LogisticRegression, 5 clients, 5 local steps, batch 20"
     assert [one.algorithm for one in figure.lines] == ["fedsps", "fedsps", "fedavg"]
-    assert figure.lines[2].label == "FedAvg"
+    assert figure.lines[2].label == "fedavg"
     assert len(figure.lines[2].histories) == 2, "two folders with one seed are two curves"
     assert "cap=2" in "".join(one.label for one in figure.lines[:2])
     assert "test_accuracy" not in figure.columns, "it was not measured"
-    assert "FedAvg" in report(tmp_path).text
+    assert "fedavg" in report(tmp_path).text
 
 
 def test_runs_of_a_federation(tmp_path):
     table = history().assign(clients=3, events="site 2: late", epsilon=np.linspace(0.1, 2, 20))
+    network = network_of(nn.Sequential(nn.Linear(2, 2)))
     for algorithm in ("fedavg:client_stepsize=0.5", "fedavg:client_stepsize=1"):
-        settings = Settings(algorithm=algorithm)
-        spec = asdict(settings) | {"algorithm": settings.named.name, "parameters": settings.named.parameters}
-        spec |= {"model": "Sequential(\n  (0): Linear()\n)", "engine": "flower", "clients": 3}
-        Result(None, table, spec).save(tmp_path / algorithm)
+        spec = RunConfig(algorithm=algorithm).spec(network, 3)
+        Result(None, table, spec, data={"model": "Sequential", "clients": 3}).save(tmp_path / algorithm)
     (figure,) = of_runs(collect([tmp_path]).runs)
-    assert figure.heading == "Sequential, 3 clients, all a round, 5 local steps, batch 20"
+    assert figure.heading == "Sequential, 3 clients, 5 local steps, batch 20"
     assert [one.label for one in figure.lines] == ["fedavg client_stepsize=0.5", "fedavg client_stepsize=1"]
     assert "epsilon" in figure.columns
     assert "events" not in figure.columns
-    assert "Linear()" in report(tmp_path).text
+    assert "Linear(" in report(tmp_path).text
 
 
 def test_an_own_algorithm_is_named_without_its_file():
-    spec = Spec().json() | {"algorithm": "gone.py:Mine", "parameters": {"a": 1, "b": 2}}
-    other = spec | {"parameters": {"a": 1, "b": 3}}
+    spec = Spec(algorithm="gone.py:Mine", parameters={"a": 1, "b": 2}, plan=fedsps.Plan())
+    other = replace(spec, parameters={"a": 1, "b": 3})
     assert label(spec, [spec, other]) == "gone.py:Mine b=2"
 
 
@@ -257,7 +259,11 @@ def test_the_tables_of_a_page(tmp_path):
 def test_pages_come_in_the_order_of_the_paper(tmp_path):
     for name in ("tuning", "convex", "example1"):
         save_page(tmp_path / "out", name)
-    assert [one.found["page"] for one in collect([tmp_path / "out"]).pages] == ["example1", "convex", "tuning"]
+    assert [one.found["page"] for one in collect([tmp_path / "out"], list(PAGES)).pages] == [
+        "example1",
+        "convex",
+        "tuning",
+    ]
 
 
 def test_a_page_is_drawn_from_its_runs_if_it_has_no_table(tmp_path):
@@ -289,7 +295,9 @@ def test_nothing_of_a_user_is_code_in_the_page(tmp_path):
     table = rows(EVIL, panel=EVIL).assign(**{EVIL: 1.0})
     panels = [{"name": EVIL, "heading": EVIL, "column": EVIL, "lines": [line(EVIL, EVIL, **{EVIL: 3})]}]
     out = save_page(tmp_path / "out", table=table, verdicts=[verdict], panels=panels, title=EVIL, note=EVIL, scale=EVIL)
-    spec = Spec.of(named("fedsps")).json() | {"data": f"/{EVIL}.csv", "model": EVIL, "algorithm": f"{EVIL}:Mine"}
+    spec = Spec.of(named("fedsps"))
+    task = replace(spec.task, data=f"/{EVIL}.csv", model=f"{EVIL}:net")
+    spec = replace(spec, task=task, algorithm=f"{EVIL}:Mine")
     Result(None, history(), spec, None, {EVIL: EVIL}, {EVIL: EVIL}).save(tmp_path / "runs" / "<b>evil")
     found = report(out, tmp_path / "runs")
     assert not found.all("img")
@@ -396,9 +404,9 @@ def without_columns(folder):
         (lambda folder: (folder / "summary.json").write_text(""), "summary.json", "cannot be read"),
         (lambda folder: (folder / "spec.json").write_text("{}"), "spec.json", "no algorithm"),
         (lambda folder: (folder / "spec.json").write_text("[]"), "spec.json", "JSON object"),
-        (lambda folder: change(folder, "spec.json", without="seed"), "spec.json", "no seed"),
-        (lambda folder: change(folder, "spec.json", local_steps="5"), "spec.json", "its local_steps is '5'"),
-        (lambda folder: change(folder, "spec.json", parameters=[1]), "spec.json", r"its parameters is \[1\]"),
+        (lambda folder: change(folder, "spec.json", without="plan"), "spec.json", "no plan"),
+        (lambda folder: change(folder, "spec.json", plan=5), "spec.json", "int"),
+        (lambda folder: change(folder, "spec.json", parameters=[1]), "spec.json", "list"),
         (lambda folder: change(folder, "summary.json", provenance=[]), "summary.json", r"its provenance is \[\]"),
         (lambda folder: (folder / "history.parquet").write_text("?"), "history.parquet", "cannot be read"),
         (without_columns, "history.parquet", "no numbers for train_loss, cohort_loss"),
@@ -416,7 +424,7 @@ def test_a_damaged_run_is_named_with_the_remedy(tmp_path, damage, file, what):
 def test_runs_of_another_version_are_shown_with_what_is_recorded(tmp_path):
     save(tmp_path / "runs")
     newer = save(tmp_path / "runs", seed=1)
-    change(newer, "spec.json", novelty=3, parameters={"cap": 2.0, "fresh": 1.5})
+    change(newer, "spec.json", parameters={"cap": 2.0, "fresh": 1.5})
     other = save(tmp_path / "runs", seed=2)
     change(other, "spec.json", algorithm="fednew", parameters={"power": 2})
     part = save(tmp_path / "runs", seed=3)
@@ -424,8 +432,14 @@ def test_runs_of_another_version_are_shown_with_what_is_recorded(tmp_path):
     found = report(tmp_path / "runs")
     labels = {row[1] for row in found.rows if len(row) > 1}
     assert labels == {"fedsps", "fedsps cap=2 fresh=1.5", "fednew", "sps+newpart"}
-    assert "novelty" in found.text
-    assert {one["label"] for lines in found.data.values() for one in lines} == labels
+    drawn = {one["label"] for lines in found.data.values() for one in lines}
+    assert drawn == {"fedsps cap=1", "fedsps cap=2 fresh=1.5", "fednew", "sps+newpart"}
+
+
+def test_a_run_with_settings_that_are_unknown_here_is_named(tmp_path):
+    change(save(tmp_path / "runs"), "spec.json", novelty=3)
+    with pytest.raises(DataError, match="spec.json is of another version of fedsps .unknown setting 'novelty'"):
+        report(tmp_path / "runs")
 
 
 def test_foreign_json_files_are_no_pages(tmp_path):

@@ -1,7 +1,6 @@
 """Secure aggregation by Flower's own protocol over an in-process grid: the plain mean, and nothing of one client."""
 
 from dataclasses import replace
-from functools import partial
 
 import in_process
 import numpy as np
@@ -13,10 +12,10 @@ from flwr.common import bytes_to_ndarray
 from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFIGS, Key, Stage
 
 import fedsps
-from fedsps.engine.flower import Settings, federate, secagg
-from fedsps.engine.flower.secagg import SecureServer, secagg_client_app
-from fedsps.engine.flower.site import Site
-from fedsps.errors import ConfigurationError, DataError
+from fedsps.errors import ConfigurationError, DataError, LowerBoundError
+from fedsps.flower import RunConfig, federate, secagg
+from fedsps.flower.client import Site
+from fedsps.flower.secagg import SecureTransport, secagg_client_app
 
 
 class Grid(in_process.Grid):
@@ -46,10 +45,10 @@ def true_vectors(monkeypatch):
     """What each client computed, by (round, partition); the server has no way to it."""
     kept, original = {}, secagg.vector
 
-    def vector(site, ins):
-        values, gradients = original(site, ins)
-        kept[ins.config["round"], site.partition] = values
-        return values, gradients
+    def vector(done, round, client, limit):
+        values = original(done, round, client, limit)
+        kept[round, client] = values
+        return values
 
     monkeypatch.setattr(secagg, "vector", vector)
     return kept
@@ -58,11 +57,9 @@ def true_vectors(monkeypatch):
 def run(grid, folder, test=None, **config):
     config = {"dtype": "float64", "rounds": 4, "batch_size": 5, "deadline": 5.0, "runs": str(folder / "runs")} | config
     grid.config = {name.replace("_", "-"): value for name, value in config.items()}
-    settings = Settings.of(grid.config)
     context = Context(1, 0, {}, RecordDict(), grid.config)
-    module = in_process.linear()
-    secagg.check(settings, module, torch.nn.functional.cross_entropy)
-    return federate(grid, settings, module, test, kind=partial(SecureServer, context=context))
+    config = RunConfig.of(grid.config)
+    return federate(grid, config, in_process.linear(), test, transport=SecureTransport, context=context)
 
 
 def plain(rounds, algorithm=None, **settings):
@@ -143,7 +140,7 @@ def spoiled(monkeypatch):
 def test_client_without_a_finite_change_is_left_out_and_the_rest_is_their_mean(tmp_path, true_vectors, spoiled):
     result = run(Grid(tmp_path), tmp_path, rounds=1)
     assert result.history["clients"].tolist() == [4]
-    assert result.history["events"].tolist() == ["client 3: not in the sum"]
+    assert result.history["events"].tolist() == ["client 3: its change or its loss is not finite"]
     assert 3 not in {client for _, client in true_vectors}
     mean = np.mean(list(true_vectors.values()), axis=0)[:-3]
     change = in_process.weights(result) - torch.cat([p.detach().flatten() for p in in_process.linear().parameters()])
@@ -154,7 +151,7 @@ def test_what_went_wrong_stays_at_the_client(tmp_path, spoiled):
     grid = Grid(tmp_path)
     run(grid, tmp_path, rounds=1)
     reasons = [reply.error.reason for reply in grid.received if reply.has_error()]
-    assert reasons == ["DataError: DataError, see the log of the client"]
+    assert reasons == ["LeavesRoundError: its change or its loss is not finite"]
 
 
 def test_broken_off_round_stops_the_run_and_it_can_go_on(tmp_path):
@@ -170,7 +167,7 @@ def test_broken_off_round_stops_the_run_and_it_can_go_on(tmp_path):
         return original(messages, timeout)
 
     grid.send_and_receive = dying
-    with pytest.raises(DataError, match="round 2: secure aggregation broke off"):
+    with pytest.raises(DataError, match="round 2: 0 of 5 clients answered, 4 are needed .secure aggregation broke off"):
         run(grid, tmp_path, retries=1, rounds=3)
     grid.dead, grid.send_and_receive = set(), original
     result = run(grid, tmp_path, retries=1, rounds=3)
@@ -196,7 +193,7 @@ def test_no_sum_over_too_few_that_are_connected(leave, tmp_path):
         return replies
 
     grid.send_and_receive = leaving
-    with pytest.raises(DataError, match=rf"4 of 5 .* must stay to the end \(only {5 - leave} clients are connected\)"):
+    with pytest.raises(DataError, match=rf"4 are needed \(only {5 - leave} clients are connected\)"):
         run(grid, tmp_path, rounds=2, retries=1)
     assert calls == [5] * 4  # nobody was asked for anything
 
@@ -215,7 +212,7 @@ def test_no_sum_over_too_few_that_stay(cohort, leave, tmp_path, monkeypatch):
 
     grid.send_and_receive = leaving
     monkeypatch.setattr(secagg.Asked, "aggregate_fit", lambda *_: pytest.fail("there is a sum"))
-    with pytest.raises(DataError, match="round 1: secure aggregation broke off"):
+    with pytest.raises(DataError, match="round 1: 0 of .* clients answered.*secure aggregation broke off"):
         run(grid, tmp_path, cohort=cohort, rounds=1, retries=0)
     assert len(calls) == 3
 
@@ -293,3 +290,61 @@ def test_values_beyond_the_range_are_counted(tmp_path):
 def test_refusals(settings, words, tmp_path):
     with pytest.raises(ConfigurationError, match=words):
         run(Grid(tmp_path), tmp_path, **settings)
+
+
+@pytest.fixture
+def spoil(monkeypatch):
+    """Some clients' answers, changed before they are made into a vector."""
+    original, changes = Site.share, {}
+
+    def share(site, ask, x, buffers, received):
+        done, lost = original(site, ask, x, buffers, received)
+        return changes.get(site.partition, lambda same: same)(done), lost
+
+    monkeypatch.setattr(Site, "share", share)
+    return changes
+
+
+def infinite(done):
+    return replace(done, message={"delta": done.message["delta"] * torch.inf})
+
+
+def below(done):
+    return replace(done, trace=replace(done.trace, gap=torch.tensor(-0.5, dtype=torch.float64)))
+
+
+@pytest.mark.parametrize("many", [3, 5])
+def test_a_run_in_which_half_of_the_clients_diverge_ends(many, tmp_path, spoil):
+    spoil |= dict.fromkeys(range(many), infinite)
+    result = run(Grid(tmp_path), tmp_path, rounds=4, retries=2)
+    assert result.diverged_at == 1
+    assert result.history["events"][0].count("its change or its loss is not finite") == many
+    start = torch.cat([p.detach().flatten() for p in in_process.linear().parameters()])
+    assert torch.equal(in_process.weights(result), start), "the model is that of the round before"
+
+
+def test_one_infinite_client_and_two_that_are_gone_are_no_divergence(tmp_path, spoil):
+    grid = Grid(tmp_path)
+    spoil[0] = infinite
+    original = grid.send_and_receive
+
+    def dying(messages, timeout=None):
+        messages = list(messages)
+        at = messages[0].content.config_records[RECORD_KEY_CONFIGS][Key.STAGE]
+        grid.dead = {1, 2} if at == Stage.COLLECT_MASKED_VECTORS else set()
+        return original(messages, timeout)
+
+    grid.send_and_receive = dying
+    with pytest.raises(DataError, match="round 1: 0 of 5 clients answered, 4 are needed"):
+        run(grid, tmp_path, rounds=1, retries=0)
+
+
+def test_losses_below_their_bound_stop_the_run_if_half_of_the_clients_say_so(tmp_path, spoil):
+    spoil |= dict.fromkeys(range(4), below)
+    with pytest.raises(LowerBoundError, match="round 1: a loss fell below its lower bound; set `lower` lower"):
+        run(Grid(tmp_path), tmp_path, rounds=2)
+    for client in range(1, 4):
+        del spoil[client]
+    result = run(Grid(tmp_path / "one"), tmp_path / "one", rounds=1)
+    assert result.history["clients"].tolist() == [4]
+    assert result.history["events"].tolist() == ["client 0: a loss fell below its lower bound"]

@@ -8,10 +8,15 @@ import numpy as np
 import pytest
 
 import fedsps
-from fedsps.catalogue import named, parse
-from fedsps.many import run_all
-from fedsps.run import flip, is_done, run, task
-from fedsps.spec import Spec
+from fedsps.methods.notation import named, parse
+from fedsps.runs.parallel import run_all
+from fedsps.runs.run import is_done, run
+from fedsps.runs.spec import Spec
+from fedsps.runs.task import flip
+
+
+def task(spec):
+    return spec.task.load(spec.plan.seed)
 
 
 def test_json_round_trip_and_digest():
@@ -36,9 +41,29 @@ def test_every_setting_changes_the_digest():
 
 
 def test_unknown_settings_are_refused():
-    found = Spec.of(named("fedsps")).json() | {"round": 3}
+    content = Spec.of(named("fedsps")).json()
+    for place, name, near in (("plan", "round", "rounds"), ("task", "modle", "model"), ("", "algorithms", "algorithm")):
+        changed = content | {place: content[place] | {name: 3}} if place else content | {name: 3}
+        with pytest.raises(fedsps.ConfigurationError, match=f"unknown setting '{name}': did you mean {near}"):
+            Spec.from_json(changed)
     with pytest.raises(fedsps.ConfigurationError, match="unknown setting 'round': did you mean rounds"):
-        Spec.from_json(found)
+        Spec.of("fedsps", round=3)
+
+
+def test_some_settings_changed():
+    spec = Spec.of("fedsps", rounds=7, clients=5)
+    assert spec.but(seed=3, clients=6) == Spec.of("fedsps", rounds=7, clients=6, seed=3)
+    assert spec.but() == spec
+    with pytest.raises(fedsps.ConfigurationError, match="the spec has no task, and so no clients"):
+        Spec(algorithm="fedsps", parameters={}, plan=fedsps.Plan()).but(clients=3)
+
+
+def test_none_means_all():
+    spec = Spec.of("fedsps", cohort=None, batch_size=None, samples=None)
+    assert (spec.plan.active(9), spec.plan.batch_size) == (9, None)
+    for name in ("cohort", "batch_size", "samples"):
+        with pytest.raises(fedsps.ConfigurationError, match=f"{name} .None: all. must be a whole number of at least 1"):
+            Spec.of("fedsps", **{name: 0})
 
 
 def test_the_task_is_a_function_of_the_spec():
@@ -112,7 +137,7 @@ def test_a_spec_takes_the_algorithm_by_name():
     with pytest.raises(fedsps.ConfigurationError, match="algorithm must be given by its name"):
         Spec.of(fedsps.FedSPS())
     with pytest.raises(fedsps.ConfigurationError, match="make specs by Spec.of"):
-        run(Spec(rounds=2))
+        run(Spec(algorithm="fedsps", parameters={}, plan=fedsps.Plan(rounds=2)))
 
 
 def test_run_is_cached_and_loads_its_model(tmp_path):
@@ -126,7 +151,7 @@ def test_run_is_cached_and_loads_its_model(tmp_path):
     fresh = run(spec, tmp_path, fresh=True, callback=lambda row: calls.append(row["round"]))
     assert calls == [1, 2, 3, 4]
     np.testing.assert_array_equal(fresh.history["train_loss"], first.history["train_loss"])
-    assert fedsps.load(tmp_path / spec.digest).spec == spec.json()
+    assert fedsps.load(tmp_path / spec.digest).spec == spec
 
 
 @pytest.mark.parametrize(
@@ -163,7 +188,7 @@ def test_the_model_of_another_version_is_named(tmp_path):
     run(spec, tmp_path)
     path = tmp_path / spec.digest / "spec.json"
     for change in ({"novelty": 1}, {"model": "newnet"}, {"dtype": "float8"}):
-        path.write_text(json.dumps(spec.json() | change))
+        path.write_text(json.dumps(spec.json() | {"task": spec.json()["task"] | change}))
         with pytest.raises(fedsps.DataError, match=f"{spec.digest}/spec.json is of another version .*unknown"):
             fedsps.load(path.parent)
 
@@ -213,7 +238,7 @@ def test_regression_needs_a_model_of_ones_own(tmp_path, monkeypatch):
     random = np.random.default_rng(0)
     inputs = random.normal(size=(50, 3)).astype(np.float32)
     np.savez("data.npz", inputs=inputs, targets=inputs.sum(1) + 0.5, clients=np.arange(50) % 4)
-    with pytest.raises(fedsps.ConfigurationError, match="give a model of your own"):
+    with pytest.raises(fedsps.ConfigurationError, match="name a model of your own"):
         task(Spec.of(named("fedsps"), data="data.npz", partition="natural"))
     (tmp_path / "net.py").write_text(
         "from torch import nn\ndef make():\n    return nn.Sequential(nn.Linear(3, 1), nn.Flatten(0))\n"

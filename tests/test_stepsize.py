@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from fedsps import ConfigurationError
-from fedsps.methods.synchronous import SynchronousSPS
-from fedsps.paper import one_stepsize
-from fedsps.parts import Seen
-from fedsps.stepsize import SPS, Constant, DecSPS
+from fedsps.core.contract import Seen
+from fedsps.paper.pages import global_stepsize
+from fedsps.rules.global_stepsize import GlobalStepsize
+from fedsps.rules.polyak import SPS, DecSPS
+from fedsps.rules.stepsize import Constant
 
 
 def seen(loss, gradient, *, iteration=0, fraction=0.5, client=0, received=None, dtype=torch.float64):
@@ -71,13 +72,10 @@ def test_zero_gap_gives_a_zero_step(rule):
 
 
 @pytest.mark.parametrize("rule", [SPS(lower=1.0), DecSPS(lower=1.0)])
-def test_a_loss_below_the_bound_gives_zero_and_reports_the_smallest_gap(rule):
-    x = torch.zeros(2, dtype=torch.float64)
-    state = rule.begin(rule.client_init(x), x)
-    gamma, state = rule(state, seen(0.25, [1.0, 1.0]))
-    assert gamma.item() == 0.0
-    _, state = rule(state, seen(5.0, [1.0, 1.0]))
-    assert state["gap"].item() == -0.75
+def test_a_loss_below_the_bound_gives_zero_and_tells_by_how_much(rule):
+    assert steps(rule, seen(0.25, [1.0, 1.0])) == [0.0]
+    assert rule.gap(seen(0.25, [1.0, 1.0])).item() == -0.75
+    assert Constant(0.1).gap(seen(0.25, [1.0, 1.0])) is None
 
 
 def test_smoothing_of_the_paper_grows_the_cap_at_every_step():
@@ -152,21 +150,21 @@ def gathered(rule, observations):
 def test_global_formulas():
     received = {"stepsize": torch.tensor(0.1, dtype=torch.float64)}
     clients = [seen(1.0, [1.0, 0.0], received=received), seen(20.0, [1.0, 3.0], received=received)]
-    rule = {formula: SynchronousSPS(SPS(scale=1.0, cap=100.0), formula) for formula in "abc"}
+    rule = {formula: GlobalStepsize(SPS(scale=1.0, cap=100.0), formula) for formula in "abc"}
     assert gathered(rule["a"], clients) == pytest.approx((1 / 1 + 20 / 10) / 2)
     assert gathered(rule["b"], clients) == pytest.approx(21 / 11)
     assert gathered(rule["c"], clients) == pytest.approx(10.5 / (1 + 1.5**2))
-    capped = SynchronousSPS(SPS(scale=1.0, cap=0.25), "c")
+    capped = GlobalStepsize(SPS(scale=1.0, cap=0.25), "c")
     assert gathered(capped, clients) == 0.25
 
 
 @pytest.mark.parametrize("place", range(3))
 def test_the_proposition_is_about_the_same_formulas(place):
     received = {"stepsize": torch.tensor(0.1, dtype=torch.float64)}
-    for gaps, gradients, scale, cap in itertools.islice(one_stepsize.draws(), 20):
+    for gaps, gradients, scale, cap in itertools.islice(global_stepsize.draws(), 20):
         clients = [seen(*pair, received=received) for pair in zip(gaps, gradients, strict=True)]
-        found = gathered(SynchronousSPS(SPS(scale, cap), "abc"[place]), clients)
-        assert found == pytest.approx(one_stepsize.formulas(gaps, gradients, scale, cap)[place], rel=1e-12)
+        found = gathered(GlobalStepsize(SPS(scale, cap), "abc"[place]), clients)
+        assert found == pytest.approx(global_stepsize.formulas(gaps, gradients, scale, cap)[place], rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -180,8 +178,8 @@ def test_the_proposition_is_about_the_same_formulas(place):
         (lambda: SPS(lower=()), "lower must be a finite number"),
         (lambda: SPS(smoothing="papper"), "did you mean paper"),
         (lambda: DecSPS(clock="globel"), "did you mean global"),
-        (lambda: SynchronousSPS(formula="d"), "unknown formula 'd'"),
-        (lambda: SynchronousSPS(initial=0.0), "initial must be"),
+        (lambda: GlobalStepsize(formula="d"), "unknown formula 'd'"),
+        (lambda: GlobalStepsize(initial=0.0), "initial must be"),
         (lambda: Constant(True), "client_stepsize must be"),
     ],
 )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedsps import streams
+from fedsps.core import streams
 
 CLIENTS = np.arange(4)
 SIZES = np.array([9, 25, 6, 100])

@@ -12,8 +12,8 @@ from torch import nn
 from torch.utils.data import IterableDataset, TensorDataset
 
 import fedsps
-from fedsps.history import COLUMNS
-from fedsps.models import LogisticRegression
+from fedsps.engine.history import COLUMNS
+from fedsps.model.models import LogisticRegression
 
 
 def model():
@@ -246,7 +246,7 @@ def test_results_are_saved_and_loaded_without_pickle(unequal_clients, tmp_path):
         ({"loss": LearnedLoss()}, "trainable parameters, which would not be trained"),
         ({"rounds": 0}, "rounds must be a whole number of at least 1; got 0"),
         ({"local_steps": 2.5}, "local_steps must be a whole number"),
-        ({"batch_size": -1}, "batch_size must be"),
+        ({"batch_size": -1}, r"batch_size \(None: all\) must be a whole number of at least 1; got -1"),
         ({"cohort": 9}, "cohort is 9, but there are only 5 clients"),
         ({"weights": "sample"}, "did you mean samples"),
         ({"engine": "stack"}, "did you mean stacked"),
@@ -276,10 +276,10 @@ def test_wrong_data_is_refused(clients, message):
         fedsps.train(model(), clients, rounds=1)
 
 
-@pytest.mark.parametrize("where", ["play", "scores"])
+@pytest.mark.parametrize("where", ["play_round", "evaluated"])
 def test_an_interrupt_saves_the_rounds_that_were_done(unequal_clients, tmp_path, monkeypatch, where):
     """In training or in an evaluation: the run goes on with the round that was broken off."""
-    from fedsps import session
+    from fedsps.engine import session
 
     whole = fedsps.train(model(), unequal_clients, rounds=5)
     calls, original = [], getattr(session, where)
@@ -312,7 +312,7 @@ def test_only_true_stops_training(unequal_clients):
 def test_numpy_numbers_are_numbers(unequal_clients, tmp_path):
     found = fedsps.train(model(), unequal_clients, rounds=np.int64(2), local_steps=np.int32(2), seed=np.int64(1))
     found.save(tmp_path)
-    assert fedsps.load(tmp_path, model()).spec["local_steps"] == 2
+    assert fedsps.load(tmp_path, model()).spec.plan.local_steps == 2
 
 
 def test_partial_losses_are_told_apart(unequal_clients, tmp_path):

@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedsps.paper import tuning
+from fedsps.paper.execute import search
 from fedsps.paper.page import Tuned
+from fedsps.paper.pages import tuning
+from fedsps.paper.pages.tuning import PAGE, POOLED, pooled, prices, records, winners
 from fedsps.paper.reproduce import find
-from fedsps.paper.train import search
-from fedsps.paper.tuning import PAGE, POOLED, pooled, prices, records, winners
 
 STEPSIZES = (0.1, 1.0)
 

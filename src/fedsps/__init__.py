@@ -14,59 +14,13 @@ Words in the code, symbols in the paper:
     delta             Delta      what a client's local steps changed, x_i - x
     client_stepsize   eta_l      where it is a constant
     server_stepsize   eta        of the server's rule
+
+The public names are in `__init__.pyi`. Each is imported when it is first used, so that the command's `--version` and
+`--help` need not wait for torch.
 """
 
-from fedsps import optim
-from fedsps.algorithm import Algorithm
-from fedsps.catalogue import build
-from fedsps.errors import ConfigurationError, DataError, FedspsError, LowerBoundError
-from fedsps.methods.deltasgd import DeltaSGD
-from fedsps.methods.fedams import FedAMS
-from fedsps.methods.fedavg import FedAvg, FedAvgM
-from fedsps.methods.fedexp import FedExP
-from fedsps.methods.fedopt import FedAdagrad, FedAdam, FedYogi
-from fedsps.methods.fedprox import FedProx
-from fedsps.methods.fedsps import FedDecSPS, FedSPS, FedSPSGlobal, FedSPSNormalized
-from fedsps.methods.local_adaalter import LocalAdaAlter
-from fedsps.methods.local_amsgrad import LocalAMSGrad
-from fedsps.methods.mime import Mime, MimeLite
-from fedsps.methods.scaffold import Scaffold
-from fedsps.result import Result
-from fedsps.run import load, run
-from fedsps.spec import Spec
-from fedsps.training import train
-from fedsps.version import __version__
+import lazy_loader
 
-__all__ = [
-    "Algorithm",
-    "ConfigurationError",
-    "DataError",
-    "DeltaSGD",
-    "FedAMS",
-    "FedAdagrad",
-    "FedAdam",
-    "FedAvg",
-    "FedAvgM",
-    "FedDecSPS",
-    "FedExP",
-    "FedProx",
-    "FedSPS",
-    "FedSPSGlobal",
-    "FedSPSNormalized",
-    "FedYogi",
-    "FedspsError",
-    "LocalAMSGrad",
-    "LocalAdaAlter",
-    "LowerBoundError",
-    "Mime",
-    "MimeLite",
-    "Result",
-    "Scaffold",
-    "Spec",
-    "__version__",
-    "build",
-    "load",
-    "optim",
-    "run",
-    "train",
-]
+from fedsps.version import __version__ as __version__
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

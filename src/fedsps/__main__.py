@@ -1,5 +1,5 @@
 """`python -m fedsps` is the command `fedsps`."""
 
-from fedsps.cli import main
+from fedsps.cli.main import main
 
 main()

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from fedsps.checks import choice, is_number, positive
 from fedsps.errors import ConfigurationError, LowerBoundError
-from fedsps.stepsize import Smoothing
+from fedsps.rules.polyak import Smoothing
 
 Closure = Callable[[], Tensor]
 

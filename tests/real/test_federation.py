@@ -13,10 +13,11 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from fedsps.federation import hosts, programs, state
-from fedsps.federation import keys as key_files
-from fedsps.federation.processes import MARK, kill_members, members, wait_until
-from fedsps.federation.up import free_ports, node_options
+from fedsps.deploy import deployment as state
+from fedsps.deploy import hosts, programs
+from fedsps.deploy import keys as key_files
+from fedsps.deploy.processes import MARK, kill_members, members, wait_until
+from fedsps.deploy.up import free_ports, node_options
 
 pytestmark = pytest.mark.real
 

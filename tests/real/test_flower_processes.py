@@ -12,11 +12,12 @@ import pytest
 import torch
 
 import fedsps
-from fedsps.engine.flower import Settings
-from fedsps.federation.processes import _family, _stats, start, wait_until
-from fedsps.federation.programs import environment, online
-from fedsps.federation.run import run
-from fedsps.federation.up import down, up
+from fedsps.core import streams
+from fedsps.deploy.processes import _family, _stats, start, wait_until
+from fedsps.deploy.programs import environment, online
+from fedsps.deploy.run import run
+from fedsps.deploy.up import down, up
+from fedsps.flower import RunConfig
 
 pytestmark = pytest.mark.real
 
@@ -52,7 +53,7 @@ def model():
     from faulty.task import model
 
     sys.path.remove(str(APP))
-    with fedsps.streams.torch_seed(0, "model"):
+    with streams.torch_seed(0, "model"):
         return model()
 
 
@@ -64,7 +65,7 @@ def local(algorithm, rounds=3, clients=range(NODES), **settings):
     return fedsps.train(
         model(),
         [samples(client) for client in clients],
-        algorithm=Settings(algorithm=algorithm).built,
+        algorithm=RunConfig(algorithm=algorithm).built,
         rounds=rounds,
         batch_size=5,
         engine="stacked",
@@ -177,7 +178,7 @@ def test_a_killed_server_goes_on(tmp_path):
 
 def test_equals_the_local_engine_on_the_simulation_runtime(tmp_path):
     """`flwr run` on a SuperLink that simulates its nodes; we start it, so that we can stop it."""
-    from fedsps.federation.up import free_ports
+    from fedsps.deploy.up import free_ports
 
     ports = free_ports(2, None)
     home = tmp_path / "flwr"

@@ -15,9 +15,9 @@ pytestmark = pytest.mark.real
 # a checkpoint after every round, and rounds slow enough to be killed in between
 PROGRAM = """
 import sys, time
-from fedsps.catalogue import named
-from fedsps.run import run
-from fedsps.spec import Spec
+from fedsps.methods.notation import named
+from fedsps.runs.run import run
+from fedsps.runs.spec import Spec
 spec = Spec.of(named("feddecsps", clock="client"), rounds=30, cohort=4)
 started = []
 def show(row):

@@ -14,9 +14,9 @@ import torch
 from safetensors.torch import load_file
 
 import fedsps
+from fedsps.core.streams import torch_seed
 from fedsps.data import load, partition
-from fedsps.result import read_json
-from fedsps.streams import torch_seed
+from fedsps.runs.files import read_json
 
 pytestmark = pytest.mark.real
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flower-secagg"

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 
-from fedsps.engine.flower import client_app
+from fedsps.flower import client_app
 from rounds.task import BATCH, LOCAL_STEPS, STEPSIZE, data, model
 
 app = client_app(model, data)

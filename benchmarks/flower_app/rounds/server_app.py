@@ -6,7 +6,7 @@ from flwr.app import ArrayRecord, Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
-from fedsps.engine.flower import Settings, federate
+from fedsps.flower import RunConfig, federate
 from rounds.task import model
 
 app = ServerApp()
@@ -14,12 +14,12 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    settings = Settings.of(context.run_config)
-    found = federate(grid, settings, model(context))
+    config = RunConfig.of(context.run_config)
+    found = federate(grid, config, model(context))
     strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
     began = time.perf_counter()
-    strategy.start(grid, ArrayRecord(model(context).state_dict()), num_rounds=settings.rounds)
-    theirs = (time.perf_counter() - began) / settings.rounds
+    strategy.start(grid, ArrayRecord(model(context).state_dict()), num_rounds=config.plan.rounds)
+    theirs = (time.perf_counter() - began) / config.plan.rounds
     ours = found.history["seconds"]
     spread = f"{ours.mean():.2f} ({ours.min():.2f} to {ours.max():.2f})"
     print(f"seconds a round: fedsps {spread}, Flower's FedAvg {theirs:.2f}")

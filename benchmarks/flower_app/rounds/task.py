@@ -4,7 +4,7 @@ import torch
 from flwr.app import Context
 from torch import nn
 
-from fedsps.engine.flower import SiteData
+from fedsps.flower import SiteData
 
 LOCAL_STEPS, BATCH, STEPSIZE = 5, 20, 0.1
 

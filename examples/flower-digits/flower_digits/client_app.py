@@ -1,6 +1,6 @@
 """Runs at every site."""
 
-from fedsps.engine.flower import client_app
+from fedsps.flower import client_app
 from flower_digits.task import model, site_data
 
 app = client_app(model, site_data)

@@ -1,13 +1,13 @@
 """What is yours to change: the model, and where a site's data comes from."""
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from flwr.app import Context
 from torch import Tensor, nn
 
 from fedsps.data import LabelledData, load, partition
-from fedsps.engine.flower import SiteData
-from fedsps.streams import Rows
+from fedsps.flower import SiteData
 
 
 def model(context: Context) -> nn.Module:
@@ -33,5 +33,5 @@ def server_test(context: Context) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(digits.test_inputs), torch.from_numpy(digits.test_targets)
 
 
-def pair(data: LabelledData, rows: Rows) -> tuple[Tensor, Tensor]:
+def pair(data: LabelledData, rows: npt.NDArray[np.int64]) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(data.inputs[rows]), torch.from_numpy(data.targets[rows])

@@ -1,6 +1,6 @@
 """Runs at every site."""
 
-from fedsps.engine.flower.secagg import secagg_client_app
+from fedsps.flower import secagg_client_app
 from flower_secagg.task import model, site_data
 
 app = secagg_client_app(model, site_data)

@@ -5,7 +5,7 @@ from flwr.app import Context
 from torch import Tensor, nn
 
 from fedsps.data import load, partition
-from fedsps.engine.flower import SiteData
+from fedsps.flower import SiteData
 
 
 def model(context: Context) -> nn.Module:

@@ -5,13 +5,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedsps import streams
-from fedsps.streams import Rows
+from fedsps.core import streams
+from fedsps.core.streams import Indices
 
 PADDING = 4
 
 
-def crop_and_flip(images: Tensor, seed: int, round: int, clients: Rows) -> Tensor:
+def crop_and_flip(images: Tensor, seed: int, round: int, clients: Indices) -> Tensor:
     """Each image of `[steps, clients, batch, channels, height, width]`, padded by 4, cropped back, flipped or not."""
     steps, _, batch, _, height, width = images.shape
     keys = streams.keys(seed, "augment", round, clients, np.arange(steps)[:, None])

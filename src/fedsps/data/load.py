@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedsps.core.streams import Indices, generator
 from fedsps.data import sources
 from fedsps.data.partition import natural
 from fedsps.errors import ConfigurationError, DataError, unknown
-from fedsps.streams import Rows, generator
 
 Array = npt.NDArray[Any]
 Inputs = npt.NDArray[np.float32]
@@ -145,7 +145,7 @@ def _held_out(inputs: Inputs, targets: Labels) -> Parts:
     return inputs[train], targets[train], inputs[test], targets[test]
 
 
-def hold_out(samples: int, clients: Array | None) -> tuple[Rows, Rows]:
+def hold_out(samples: int, clients: Array | None) -> tuple[Indices, Indices]:
     """Training and test rows, 80/20, the same on every machine; within each client if there are clients.
 
     Whoever has two samples gives one to the test part; a single sample is for training.

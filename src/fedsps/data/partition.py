@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsps import checks
+from fedsps.core.streams import Indices, generator
 from fedsps.errors import ConfigurationError, DataError, unknown
-from fedsps.streams import Rows, generator
 
 SWAPS_PER_SHARD = 20
 
@@ -22,7 +22,7 @@ SWAPS_PER_SHARD = 20
 class Partition:
     """The rows of each client, ascending, and how many rows no client has."""
 
-    rows: tuple[Rows, ...]
+    rows: tuple[Indices, ...]
     dropped: int
 
 
@@ -162,7 +162,7 @@ def partition(
     return KINDS[kind](targets, clients, seed, **options.get(kind, {}))
 
 
-def _partition(rows: Sequence[Rows] | Rows, total: int) -> Partition:
+def _partition(rows: Sequence[Indices] | Indices, total: int) -> Partition:
     taken = tuple(np.sort(mine) for mine in rows)
     return Partition(taken, total - sum(len(mine) for mine in taken))
 
@@ -185,7 +185,7 @@ def _labels(targets: npt.ArrayLike) -> npt.NDArray[Any]:
     return targets
 
 
-def _classes(targets: npt.ArrayLike) -> tuple[npt.NDArray[Any], Rows]:
+def _classes(targets: npt.ArrayLike) -> tuple[npt.NDArray[Any], Indices]:
     labels, counts = np.unique(_labels(targets), return_counts=True)
     return labels, counts
 

@@ -1,1 +1,17 @@
-"""Engines own the loops: one client after another (`loop`), or all active clients at once (`stacked`)."""
+"""A round, and what carries it: batches, the loop and stacked engines, sessions of many rounds, evaluation.
+
+What lives here owns the loops over clients and rounds and knows no files, no tables and no terminals. It imports
+`fedsps.core`, `fedsps.model` and `fedsps.data`.
+
+| file | concept |
+| --- | --- |
+| `setup` | what does not change during a run, and the state that does |
+| `batches` | a client's batches of one exchange, behind an oracle that counts |
+| `answer` | one client's share of an exchange, and the means over them |
+| `round` | the exchanges of one round, in turn |
+| `loop`, `stacked` | how answers are collected: one client after another, or all at once |
+| `trial` | whether the model can take the data, and which engine can take the model |
+| `evaluate` | loss and accuracy on clients' and test data |
+| `session` | round after round, checked, recorded, saved |
+| `history` | the row that a round leaves |
+"""

@@ -1,4 +1,4 @@
-"""What one client does in an exchange, and what the server makes of the answers; loop and Flower share it."""
+"""One client's share of an exchange, and the means over several; the loop engine and Flower share it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,29 +7,37 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsps import streams
-from fedsps.engine.round import Collected
-from fedsps.engine.setting import Setting, State
-from fedsps.engine.work import batches
-from fedsps.parts import Exchange, Trace, bytes_of
-from fedsps.robust import Mean
-from fedsps.shapes import Tensors, averages, mean
-from fedsps.streams import Rows
+from fedsps.core import streams
+from fedsps.core.contract import Exchange, Trace
+from fedsps.core.streams import Indices
+from fedsps.core.vectors import BufferMean, Tensors, bytes_of, mean
+from fedsps.engine.batches import batches
+from fedsps.engine.round import Collected, bytes_down
+from fedsps.engine.setup import Setup, State
+from fedsps.rules.aggregation import Mean
 
 
 @dataclass(frozen=True)
 class Answer:
-    """One client's part of an exchange."""
+    """One client's share of an exchange.
+
+    Attributes:
+        message: what the server may see of it: its part in a mean.
+        own: the client's state after it, which the client keeps.
+        buffers: its buffers after training.
+        trace: its losses and stepsizes, if it trained.
+        gradients: what it cost, in mini-batches.
+    """
 
     message: Tensors
-    own: Tensors  # the client's state after it, which it keeps
+    own: Tensors
     buffers: Tensors
-    trace: Trace | None  # if it trained
+    trace: Trace | None
     gradients: int
 
 
 def answer(
-    setting: Setting,
+    setup: Setup,
     exchange: Exchange,
     round: int,
     x: Tensor,
@@ -38,48 +46,60 @@ def answer(
     client: int,
     own: Tensors,
 ) -> Answer:
-    """The client's work at the server's point x, from its own state."""
+    """The client's work at the server's point.
+
+    Args:
+        setup: of the run.
+        exchange: which one.
+        round: 0, 1, ...
+        x: the server's point, `[d]`.
+        buffers: the server's.
+        received: its broadcast.
+        client: the client's number.
+        own: the client's state.
+    """
     number = np.array([client])
-    batch = int(setting.batch_sizes(number, exchange)[0])
-    work = batches(setting, exchange, round, number, batch, buffers).alone()
-    with streams.torch_seed(setting.seed, exchange.action, round, client):
+    batch = int(setup.batch_sizes(number, exchange)[0])
+    work = batches(setup, exchange, round, number, batch, buffers).alone()
+    with streams.torch_seed(setup.plan.seed, exchange.action, round, client):
         message, own, trace = exchange.work(own, x, received, work)
-    return Answer(message, own, work.buffers, trace, setting.gradients(number, batch, work.evaluations))
+    return Answer(message, own, work.buffers, trace, setup.gradients(number, batch, work.evaluations))
 
 
-def gather(
-    setting: Setting,
+def combine(
+    setup: Setup,
     state: State,
     exchange: Exchange,
-    clients: Rows,
+    clients: Indices,
     answers: Sequence[Answer],
-    states: Tensors,
     means: Mean = mean,
 ) -> Collected:
-    """The means over the clients that answered, in the order of their numbers; `states` is what they keep."""
-    shares = setting.shares(clients)
-    messages = [one.message for one in answers]
-    buffers = [one.buffers for one in answers]
-    trained = [one.trace for one in answers if one.trace is not None]
+    """The means over the clients that answered, in the order of their numbers.
+
+    Args:
+        setup: of the run.
+        state: before the exchange.
+        exchange: which one.
+        clients: the numbers of those that answered, ascending.
+        answers: theirs.
+        means: what is taken for the mean of messages, such as a median.
+    """
+    shares = setup.shares(clients)
+    messages = [answer.message for answer in answers]
+    traces = [answer.trace.as_cohort for answer in answers if answer.trace is not None]
+    buffers = BufferMean()
     bytes_up = sum(exchange.bytes_up(message) for message in messages)
-    if trained:
-        bytes_up += sum(bytes_of(*one.values()) for one in buffers)
-    received = exchange.broadcast(state.server)
+    if traces:
+        bytes_up += sum(bytes_of(answer.buffers.values()) for answer in answers)
+        buffers.add({name: torch.stack([answer.buffers[name] for answer in answers]) for name in state.buffers})
     return Collected(
         clients=clients,
         mean={name: means(torch.stack([message[name] for message in messages]), shares) for name in messages[0]},
-        buffers={name: _middle(torch.stack([one[name] for one in buffers])) for name in state.buffers}
-        if trained
-        else state.buffers,
-        states=states,
-        trace=Trace(*(torch.stack([getattr(t, name) for t in trained]) for name in ("losses", "stepsizes", "gap")))
-        if trained
-        else None,
-        gradients=sum(one.gradients for one in answers),
+        buffers=buffers.result() if traces else state.buffers,
+        states=state.clients,
+        trace=Trace.join(traces) if traces else None,
+        gradients=sum(answer.gradients for answer in answers),
         bytes_up=bytes_up,
-        bytes_down=len(clients) * bytes_of(state.x, *received.values(), *state.buffers.values()),
+        bytes_down=bytes_down(state, exchange, clients),
+        ledger=state.ledger,
     )
-
-
-def _middle(buffers: Tensor) -> Tensor:
-    return buffers.mean(0) if averages(buffers) else buffers.amax(0)

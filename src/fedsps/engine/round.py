@@ -1,65 +1,112 @@
 """One round: its exchanges in turn. How the clients' answers are collected is the engine's own affair."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from fedsps.engine.setting import Setting, State
-from fedsps.parts import Exchange, Trace
-from fedsps.shapes import Tensors
-from fedsps.streams import Rows
+from fedsps.core.contract import Exchange, Trace
+from fedsps.core.streams import Indices
+from fedsps.core.vectors import Tensors, bytes_of
+from fedsps.engine.setup import Setup, State
 
 
 @dataclass(frozen=True)
 class Collected:
-    """What an engine brings back from the clients of one exchange."""
+    """What an engine brings back from the clients of one exchange.
 
-    clients: Rows  # those whose answers count, ascending; all that were asked, unless some failed
-    mean: Tensors  # of the messages, under the setting's weights
-    buffers: Tensors  # the uniform mean of the clients' buffers; integer ones take the maximum
-    states: Tensors  # all clients' states, [clients, *]
-    trace: Trace | None  # of those clients, [n, tau]; None if they did not train, or do not tell
-    gradients: int  # mini-batch gradients over all clients; one of m_i samples counts ceil(m_i / B)
+    Attributes:
+        clients: those whose answers count, ascending; all that were asked, unless some failed.
+        mean: of the messages, under the plan's weights.
+        buffers: the mean of the clients' buffers.
+        states: all clients' states, each `[clients, *]`.
+        trace: of those clients, `[n, tau]`; None if they did not train, or do not tell.
+        gradients: mini-batch gradients over all clients; one of m_i samples counts `ceil(m_i / B)`.
+        bytes_up: sent by the clients.
+        bytes_down: sent to them.
+        ledger: what a federation's server notes of its clients.
+        means: columns of the history, where the engine knows the mean over clients and no trace.
+        events: who failed, and how.
+    """
+
+    clients: Indices
+    mean: Tensors
+    buffers: Tensors
+    states: Tensors
+    trace: Trace | None
+    gradients: int
     bytes_up: int
     bytes_down: int
-    events: tuple[str, ...] = ()  # who failed, and how
+    ledger: Tensors
+    means: dict[str, float] = field(default_factory=dict)
+    events: tuple[str, ...] = ()
 
 
-Collect = Callable[[Setting, State, Exchange, Rows], Collected]
+Collect = Callable[[Setup, State, Exchange, Indices], Collected]
+"""An engine: it asks these clients for their share of an exchange."""
 
 
 @dataclass(frozen=True)
 class Round:
-    """What one round leaves behind for the record."""
+    """What one round leaves behind for the record.
 
-    clients: Rows  # [n]  those whose training counts
-    trace: Trace | None  # [n, tau]; None if the clients do not tell
+    Attributes:
+        clients: those whose training counts, `[n]`.
+        trace: theirs, `[n, tau]`; None if the clients do not tell.
+        exchanges: how often the server called on the clients.
+        gradients: mini-batch gradients over all clients and exchanges.
+        bytes_up: sent by the clients.
+        bytes_down: sent to them.
+        means: columns of the history that are known without a trace.
+        events: who failed, and how.
+    """
+
+    clients: Indices
+    trace: Trace | None
     exchanges: int
-    gradient_evaluations: int
+    gradients: int
     bytes_up: int
     bytes_down: int
+    means: dict[str, float]
     events: tuple[str, ...]
 
 
-def play(setting: Setting, state: State, collect: Collect) -> tuple[State, Round]:
-    """Play one round: for each exchange the server broadcasts, the clients work, the server takes the mean."""
-    cohort = setting.cohort_of(state.round)
-    exchanges = setting.algorithm.exchanges(state.round)
-    gathered = []
+def play_round(setup: Setup, state: State, collect: Collect) -> tuple[State, Round]:
+    """One round: for each exchange the server broadcasts, the clients work, the server takes the mean.
+
+    Args:
+        setup: of the run.
+        state: before the round.
+        collect: the engine.
+
+    Returns:
+        The state after the round, and what is recorded of it.
+    """
+    cohort = setup.cohort_of(state.round)
+    exchanges = setup.algorithm.exchanges(state.round)
+    answers = []
     for exchange in exchanges:
         audience = cohort[:1] if exchange.first_client_only else cohort
-        collected = collect(setting, state, exchange, audience)
-        participation = len(collected.clients) / setting.federation.clients
+        collected = collect(setup, state, exchange, audience)
+        participation = len(collected.clients) / setup.data.clients
         x, server = exchange.finish(state.server, state.x, collected.mean, participation)
-        state = replace(state, x=x, server=server, clients=collected.states, buffers=collected.buffers)
-        gathered.append(collected)
-    result, output = setting.algorithm.output_rule(state.output, state.x, state.round + 1)
+        state = replace(
+            state, x=x, server=server, clients=collected.states, buffers=collected.buffers, ledger=collected.ledger
+        )
+        answers.append(collected)
+    result, output = setup.algorithm.output_rule(state.output, state.x, state.round + 1)
     done = Round(
-        clients=gathered[-1].clients,
-        trace=gathered[-1].trace,
+        clients=answers[-1].clients,
+        trace=answers[-1].trace,
         exchanges=len(exchanges),
-        gradient_evaluations=sum(one.gradients for one in gathered),
-        bytes_up=sum(one.bytes_up for one in gathered),
-        bytes_down=sum(one.bytes_down for one in gathered),
-        events=tuple(event for one in gathered for event in one.events),
+        gradients=sum(collected.gradients for collected in answers),
+        bytes_up=sum(collected.bytes_up for collected in answers),
+        bytes_down=sum(collected.bytes_down for collected in answers),
+        means=answers[-1].means,
+        events=tuple(event for collected in answers for event in collected.events),
     )
     return replace(state, round=state.round + 1, output=output, result=result), done
+
+
+def bytes_down(state: State, exchange: Exchange, clients: Indices) -> int:
+    """What goes down to these clients: the model with its buffers, and the exchange's broadcast."""
+    received = exchange.broadcast(state.server)
+    return len(clients) * bytes_of([state.x, *received.values(), *state.buffers.values()])

@@ -1,53 +1,32 @@
-"""FedAvg, and its variant with momentum on the server."""
+"""FedAvg, the baseline of the field."""
 
-from dataclasses import dataclass
+from typing import ClassVar
 
-import torch
-from torch import Tensor
-
-from fedsps.algorithm import Algorithm
-from fedsps.checks import fraction, positive
-from fedsps.server import Average, ServerRule
-from fedsps.shapes import Tensors
-from fedsps.stepsize import Constant
+from fedsps.core.algorithm import Algorithm
+from fedsps.core.kinds import Average
+from fedsps.rules.stepsize import Constant
 
 
 class FedAvg(Algorithm):
-    """Federated averaging (McMahan et al. 2017), also called local SGD: constant stepsizes.
+    """Federated averaging, also called local SGD: constant stepsizes and the plain mean.
 
-    x_i <- x_i - client_stepsize g_i    tau times,    x <- x + server_stepsize mean_i(x_i - x)
+        x_i <- x_i - client_stepsize g_i    tau times,    x <- x + server_stepsize mean_i(x_i - x)
+
+    Args:
+        client_stepsize: the stepsize of every local step (eta_l).
+        server_stepsize: how far the server goes along the mean change (eta).
+
+    References:
+        McMahan, Moore, Ramage, Hampson, Aguera y Arcas: Communication-Efficient Learning of Deep Networks from
+        Decentralized Data, AISTATS 2017.
+
+    >>> FedAvg(client_stepsize=0.01)
+    FedAvg(client_stepsize=0.01)
     """
+
+    name: ClassVar[str] = "fedavg"
+    family: ClassVar[str] = "averaging"
+    colour: ClassVar[str] = "#0072B2"
 
     def __init__(self, *, client_stepsize: float = 0.1, server_stepsize: float = 1.0) -> None:
         super().__init__(stepsize=Constant(client_stepsize), server=Average(server_stepsize))
-
-
-@dataclass(frozen=True)
-class Momentum(ServerRule):
-    """Server momentum (Hsu et al. 2019): `m <- beta m + Delta;  x <- x + stepsize m`, with m = 0 at the start."""
-
-    stepsize: float = 1.0
-    beta: float = 0.9
-
-    def __post_init__(self) -> None:
-        positive("server_stepsize", self.stepsize)
-        fraction("beta", self.beta)
-
-    def server_init(self, x: Tensor) -> Tensors:
-        """The momentum."""
-        return {"momentum": torch.zeros_like(x)}
-
-    def __call__(self, state: Tensors, x: Tensor, mean: Tensors) -> tuple[Tensor, Tensors]:
-        """Move by the momentum."""
-        momentum = self.beta * state["momentum"] + mean["delta"]
-        return x + self.stepsize * momentum, state | {"momentum": momentum}
-
-
-class FedAvgM(Algorithm):
-    """FedAvg with momentum on the server (Hsu et al. 2019).
-
-    m <- beta m + Delta,    x <- x + server_stepsize m
-    """
-
-    def __init__(self, *, client_stepsize: float = 0.1, server_stepsize: float = 1.0, beta: float = 0.9) -> None:
-        super().__init__(stepsize=Constant(client_stepsize), server=Momentum(server_stepsize, beta))

@@ -1,54 +1,31 @@
-"""FedExP (Jhunjhunwala et al. 2023): extrapolation on the server."""
+"""FedExP: extrapolation on the server."""
 
-from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import Tensor
-
-from fedsps.algorithm import Algorithm
-from fedsps.checks import positive
-from fedsps.output import MeanOfLastTwo, OutputRule
-from fedsps.parts import Trace
-from fedsps.server import ServerRule
-from fedsps.shapes import Tensors, norm_sq, scale
-from fedsps.stepsize import Constant
-
-
-@dataclass(frozen=True)
-class Extrapolation(ServerRule):
-    """FedExP's server: it extrapolates as far as the clients disagree.
-
-        x <- x + eta Delta,    eta = max(1, mean_i ||x_i - x||^2 / (2 (||Delta||^2 + eps)))
-
-    Its output is the mean of the last two iterates, since the iterates oscillate.
-
-    Deviation: eps is a constant here; the authors' code lets it decay with the rounds.
-    """
-
-    eps: float = 1e-3
-    sends: ClassVar[tuple[str, ...]] = ("delta_norm_sq",)
-    output: ClassVar[OutputRule] = MeanOfLastTwo()
-
-    def __post_init__(self) -> None:
-        positive("eps", self.eps)
-
-    def report(self, delta: Tensor, trace: Trace) -> Tensors:
-        """The change and its squared length."""
-        return {"delta": delta, "delta_norm_sq": norm_sq(delta)}
-
-    def __call__(self, state: Tensors, x: Tensor, mean: Tensors) -> tuple[Tensor, Tensors]:
-        """Move by the extrapolated mean change."""
-        eta = (mean["delta_norm_sq"] / (2 * (norm_sq(mean["delta"]) + self.eps))).clamp(min=1)
-        return x + scale(eta, mean["delta"]), state
+from fedsps.core.algorithm import Algorithm
+from fedsps.rules.server import Extrapolation
+from fedsps.rules.stepsize import Constant
 
 
 class FedExP(Algorithm):
-    """FedExP (Jhunjhunwala et al. 2023): the server extrapolates as far as the clients disagree.
+    """FedAvg on the clients; the server extrapolates as far as the clients disagree.
 
         x <- x + eta Delta,    eta = max(1, mean_i ||x_i - x||^2 / (2 (||Delta||^2 + eps)))
 
     The output is the mean of the last two iterates.
+
+    Args:
+        client_stepsize: the stepsize of every local step (eta_l).
+        eps: keeps eta finite where the mean change vanishes.
+
+    References:
+        Jhunjhunwala, Wang, Joshi: FedExP: Speeding Up Federated Averaging via Extrapolation, ICLR 2023.
     """
 
+    name: ClassVar[str] = "fedexp"
+    family: ClassVar[str] = "adaptive server"
+    adaptive: ClassVar[str] = "server"
+    colour: ClassVar[str] = "#17BECF"
+
     def __init__(self, *, client_stepsize: float = 0.1, eps: float = 1e-3) -> None:
-        super().__init__(stepsize=Constant(client_stepsize), server=Extrapolation(eps))
+        super().__init__(stepsize=Constant(client_stepsize), server=Extrapolation(eps=eps))

@@ -1,108 +1,31 @@
-"""MIME and MimeLite (Karimireddy et al. 2021), in their form for SGD with momentum: two exchanges a round."""
+"""MIME, in its form for SGD with momentum."""
 
-from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-from torch import Tensor
-
-from fedsps.algorithm import Algorithm
-from fedsps.checks import fraction
-from fedsps.direction import Direction
-from fedsps.parts import Exchange, Seen, Trace, Work
-from fedsps.shapes import Tensors
-from fedsps.stepsize import Constant
-
-
-@dataclass(frozen=True)
-class FullGradient(Exchange):
-    """Each client's gradient over all its data at the server's point; their mean is the server's c."""
-
-    action: ClassVar[str] = "full gradient"
-    whole_data: ClassVar[bool] = True
-
-    def work(self, state: Tensors, x: Tensor, received: Tensors, work: Work) -> tuple[Tensors, Tensors, Trace | None]:
-        """One gradient; nothing else changes."""
-        _, gradient = work.probe(x, 0)
-        return {"full_gradient": gradient}, state, None
-
-    def finish(self, state: Tensors, x: Tensor, mean: Tensors, participation: float) -> tuple[Tensor, Tensors]:
-        """Keep the mean."""
-        return x, state | {"full_gradient": mean["full_gradient"]}
-
-
-@dataclass(frozen=True)
-class SharedMomentum(Direction):
-    """MimeLite's direction, `(1 - b) grad F_i(y; batch) + b s`: the server's momentum, fixed during the local steps.
-
-    s <- (1 - b) c + b s      on the server after the round, c the mean full gradient at x, s = 0 at the start
-    """
-
-    momentum: float = 0.9
-    receives: ClassVar[tuple[str, ...]] = ("server_momentum",)
-    sends: ClassVar[tuple[str, ...]] = ("full_gradient",)  # in an exchange of its own
-    method: ClassVar[str] = "MimeLite"
-
-    def __post_init__(self) -> None:
-        fraction("momentum", self.momentum)
-
-    def server_init(self, x: Tensor) -> Tensors:
-        """The mean full gradient and the momentum."""
-        return {"full_gradient": torch.zeros_like(x), "server_momentum": torch.zeros_like(x)}
-
-    def before(self, round: int) -> tuple[Exchange, ...]:
-        """Ask for the full gradients in every round."""
-        return (FullGradient(),)
-
-    def __call__(self, state: Tensors, seen: Seen) -> tuple[Tensor, Tensors]:
-        """The local gradient under the server's momentum."""
-        return self.pulled(seen.gradient, seen), state
-
-    def pulled(self, d: Tensor, seen: Seen) -> Tensor:
-        """`(1 - b) d + b s`."""
-        return (1 - self.momentum) * d + self.momentum * seen.received["server_momentum"]
-
-    def absorb(self, state: Tensors, mean: Tensors, participation: float) -> Tensors:
-        """The momentum of the full gradients."""
-        b = self.momentum
-        return state | {"server_momentum": (1 - b) * state["full_gradient"] + b * state["server_momentum"]}
-
-
-@dataclass(frozen=True)
-class Mimicry(SharedMomentum):
-    """MIME's direction: the server's momentum s, and a gradient with its variance corrected.
-
-        (1 - b) d + b s,    d = grad F_i(y) - grad F_i(x) + c
-
-    Both gradients are of the current batch; x is the server's point, c the mean full gradient there.
-    """
-
-    receives: ClassVar[tuple[str, ...]] = ("full_gradient", "server_momentum")
-    method: ClassVar[str] = "MIME"
-
-    def __call__(self, state: Tensors, seen: Seen) -> tuple[Tensor, Tensors]:
-        """The local step that mimics one of the server."""
-        _, at_start = seen.probe(seen.start)
-        return self.pulled(seen.gradient - at_start + seen.received["full_gradient"], seen), state
+from fedsps.core.algorithm import Algorithm
+from fedsps.rules.mime import Mimicry
+from fedsps.rules.stepsize import Constant
 
 
 class Mime(Algorithm):
-    """MIME (Karimireddy et al. 2021), SGD with momentum: local steps mimic the server's by a variance correction.
+    """Local steps that mimic the server's by a variance correction and its momentum.
 
         y <- y - client_stepsize ((1 - b) d + b s),    d = grad F_i(y) - grad F_i(x) + c,    s <- (1 - b) c + b s
 
-    c is the mean over the cohort of the full-batch gradients at x, asked for in an exchange of its own; b: `momentum`.
+    c is the mean over the cohort of the full-batch gradients at x, asked for in an exchange of its own.
+
+    Args:
+        client_stepsize: the stepsize of every local step (eta_l).
+        momentum: b.
+
+    References:
+        Karimireddy, Jaggi, Kale, Mohri, Reddi, Stich, Suresh: Breaking the Centralized Barrier for Cross-Device
+        Federated Learning, NeurIPS 2021.
     """
 
-    def __init__(self, *, client_stepsize: float = 0.1, momentum: float = 0.9) -> None:
-        super().__init__(stepsize=Constant(client_stepsize), direction=Mimicry(momentum))
-
-
-class MimeLite(Algorithm):
-    """MimeLite (Karimireddy et al. 2021): MIME without the variance correction.
-
-    y <- y - client_stepsize ((1 - b) grad F_i(y) + b s),    s <- (1 - b) c + b s
-    """
+    name: ClassVar[str] = "mime"
+    family: ClassVar[str] = "corrected directions"
+    colour: ClassVar[str] = "#8C6D31"
 
     def __init__(self, *, client_stepsize: float = 0.1, momentum: float = 0.9) -> None:
-        super().__init__(stepsize=Constant(client_stepsize), direction=SharedMomentum(momentum))
+        super().__init__(stepsize=Constant(client_stepsize), direction=Mimicry(momentum=momentum))

@@ -1,1 +1,15 @@
-"""The paper, re-run: one page a figure. A page says what to run, how to draw it, and what the paper claims about it."""
+"""The paper, re-run: pages of figures, tables and claims, and the verdicts on them.
+
+What lives here says what to run for each figure of the paper, draws it and judges the claims, as pure functions of
+results. It imports `fedsps.report` and what is below it; it knows no terminal.
+
+| file | concept |
+| --- | --- |
+| `page` | what a page is made of: panels, lines, records, claims, verdicts |
+| `claims` | comparisons that several claims make |
+| `settings`, `figures` | what several pages share |
+| `execute` | search and train what the panels ask for |
+| `reproduce` | `fedsps.reproduce`: pages in, files and verdicts out |
+| `document` | the Markdown document of all pages |
+| `pages/` | one file a page |
+"""

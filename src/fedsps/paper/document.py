@@ -11,8 +11,7 @@ import pandas as pd
 
 from fedsps.errors import DataError
 from fedsps.paper.page import OUTCOMES
-from fedsps.paper.reproduce import PAGES
-from fedsps.result import read_json
+from fedsps.runs.files import read_json
 
 KEYS = {"title", "note", "scale", "seeds", "runs", "trials", "figures", "shown", "verdicts", "panels"}
 INTRODUCTION = """\
@@ -24,9 +23,9 @@ shows, trials those of its searches, which pages may share. Times are sums, one 
 evaluations, and of whole trials."""
 
 
-def document(folder: Path, place: Path) -> str:
-    """The text of `place` on all pages that lie in the folder; figures are linked relative to it."""
-    pages = [read(folder / f"{name}.json") for name in PAGES if (folder / f"{name}.json").is_file()]
+def document(folder: Path, place: Path, order: Sequence[str]) -> str:
+    """The text of `place` on all pages of this order that lie in the folder; figures are linked relative to it."""
+    pages = [read(folder / f"{name}.json") for name in order if (folder / f"{name}.json").is_file()]
     verdicts = [verdict | {"scale": page["scale"]} for page in pages for verdict in page["verdicts"]]
     counted = Counter(verdict["outcome"] for verdict in verdicts)
     where = os.path.relpath(folder, place.parent)

@@ -1,9 +1,10 @@
 """From records to axes."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
-from fedsps import plot
 from fedsps.paper.page import Panel, Records
+from fedsps.report import plot
 
 
 def curves(
@@ -16,7 +17,7 @@ def curves(
         heading=heading or panel.title,
         column=column,
         histories={label: [run.history for run in some] for label, some in runs.items()},
-        algorithms={label: str(some[0].spec["algorithm"]) for label, some in runs.items()},
+        algorithms={label: some[0].spec.algorithm for label, some in runs.items()},
         logarithmic="accuracy" not in column,
         across=across,
     )
@@ -25,3 +26,15 @@ def curves(
 def pick(panels: Sequence[Panel], *names: str) -> list[Panel]:
     """The panels of these names that this scale has."""
     return [panel for name in names for panel in panels if panel.name == name]
+
+
+def losses_and_accuracy(name: str, records: Records, panels: Sequence[Panel], folder: Path) -> list[Path]:
+    """Both training losses and the test accuracy, a row a panel, written under this name."""
+    columns = {"train_loss": "training loss", "cohort_loss": "cohort loss", "test_accuracy": "test accuracy"}
+    chosen = [
+        curves(records, panel, column, f"{panel.title}: {words}")
+        for panel in panels
+        for column, words in columns.items()
+    ]
+    plot.draw(chosen, [folder / f"{name}.png", folder / f"{name}.pdf"], columns=3)
+    return [folder / f"{name}.png"]

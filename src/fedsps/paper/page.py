@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from fedsps.result import Result
+from fedsps.runs.result import Result
 
 Scale = Literal["smoke", "laptop", "paper"]
 Outcome = Literal["holds", "does not hold", "undecided"]
@@ -51,7 +51,7 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class Work:
+class Job:
     """How much of which page is run, how often, and where."""
 
     page: str
@@ -191,5 +191,5 @@ class Page:
     note: str = ""  # what we chose where the paper is silent, and what a scale reduces
     seeds: int = 3  # at paper scale; of a computed page at every scale
     is_seeded: bool = True  # whether other numbers of seeds make sense
-    compute: Callable[[Sequence[Panel], Work], Records] | None = None
+    compute: Callable[[Sequence[Panel], Job], Records] | None = None
     shown: Sequence[str] = ()  # tables that the document shows

@@ -5,30 +5,35 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
+from typing import get_args
 
 import pandas as pd
 
+from fedsps.checks import choice
 from fedsps.errors import ConfigurationError, unknown
-from fedsps.paper.page import Line, Page, Panel, Records, Report, Scale, Tuned, Verdict, Work
-from fedsps.paper.train import search, train
-from fedsps.result import number, read_json
+from fedsps.paper.document import document
+from fedsps.paper.execute import search, train
+from fedsps.paper.page import Job, Line, Page, Panel, Records, Report, Scale, Tuned, Verdict
+from fedsps.report import plot
+from fedsps.runs.files import read_json
+from fedsps.runs.result import number
 
-PAGES = {  # where each page is written
-    "example1": "example1:PAGE",
-    "sensitivity": "sensitivity:PAGE",
-    "convex": "convex:PAGE",
-    "lenet": "networks:LENET",
-    "cifar": "networks:CIFAR",
-    "normalized": "normalized:PAGE",
-    "global": "one_stepsize:PAGE",
-    "stepsizes": "stepsizes:PAGE",
-    "libsvm": "libsvm:PAGE",
-    "tuning": "tuning:PAGE",
+PAGES = {  # by name, in the paper's order: the file of `fedsps.paper.pages` that holds its PAGE
+    "example1": "example1",
+    "sensitivity": "sensitivity",
+    "convex": "convex",
+    "lenet": "lenet",
+    "cifar": "cifar",
+    "normalized": "normalized",
+    "global": "global_stepsize",
+    "stepsizes": "stepsizes",
+    "libsvm": "libsvm",
+    "tuning": "tuning",
 }
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Reproduction:
     """A page re-run: its records, figures and verdicts."""
 
     page: Page
@@ -44,12 +49,52 @@ def find(name: str) -> Page:
     """A page by name."""
     if name not in PAGES:
         raise unknown("page", name, PAGES)
-    module, _, constant = PAGES[name].partition(":")
-    page: Page = getattr(import_module(f"fedsps.paper.{module}"), constant)
+    page: Page = import_module(f"fedsps.paper.pages.{PAGES[name]}").PAGE
     return page
 
 
 def reproduce(
+    *pages: str,
+    scale: Scale = "smoke",
+    seeds: int | None = None,
+    output: str | Path | None = None,
+    text: str | Path | None = None,
+    runs: str | Path = "runs",
+    jobs: int = 1,
+    report: Report | None = None,
+) -> list[Reproduction]:
+    """Re-run the paper's experiments: figures, tables, and a verdict on every claim.
+
+    Runs are cached: a second call draws without training, an interrupted one goes on where it stopped. The document
+    shows every page that lies in the output folder, so pages may be run one by one, and at scales of their own.
+
+    Args:
+        *pages: their names; all if none is given.
+        scale: "smoke" (minutes), "laptop" (150 rounds) or "paper" (hours).
+        seeds: as each page has it if not given: several at paper scale, one at the others.
+        output: the folder for figures, tables and verdicts; `reproduction/SCALE` if not given.
+        text: the Markdown document; `README.md` in the output folder if not given.
+        runs: the folder of run folders.
+        jobs: runs at the same time, in processes of one thread each.
+        report: called with what is being done, how far it is, and of how much.
+    """
+    choice("scale", scale, get_args(Scale))
+    plot.check_available()
+    chosen = [find(name) for name in pages or PAGES]
+    folder = Path("reproduction", scale) if output is None else Path(output)
+    for page in chosen:
+        check_room(page, scale, folder)
+    reproductions = [
+        reproduce_page(page, scale, seeds=seeds, runs=Path(runs), folder=folder, jobs=jobs, report=report)
+        for page in chosen
+    ]
+    place = folder / "README.md" if text is None else Path(text)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(document(folder, place, list(PAGES)), encoding="utf-8")
+    return reproductions
+
+
+def reproduce_page(
     page: Page,
     scale: Scale,
     *,
@@ -58,7 +103,7 @@ def reproduce(
     folder: Path,
     jobs: int = 1,
     report: Report | None = None,
-) -> Outcome:
+) -> Reproduction:
     """Run what is not there yet, then write the page's figures, its tables (CSV), and its verdicts and panels (JSON).
 
     Without `seeds` there is one, or as many as the page has at paper scale.
@@ -67,9 +112,9 @@ def reproduce(
     panels = page.panels(scale)
     if seeds is None or not page.is_seeded:
         seeds = page.seeds if scale == "paper" or page.compute else 1
-    records = (page.compute or train)(panels, Work(page.name, scale, seeds, runs, jobs, report))
+    records = (page.compute or train)(panels, Job(page.name, scale, seeds, runs, jobs, report))
     verdicts = [verdict for claim in page.claims for verdict in claim.verdicts(records)]
-    outcome = Outcome(page, scale, seeds, panels, records, page.draw(records, panels, folder), verdicts)
+    outcome = Reproduction(page, scale, seeds, panels, records, page.draw(records, panels, folder), verdicts)
     write(outcome, folder)
     return outcome
 
@@ -79,11 +124,11 @@ def check_room(page: Page, scale: Scale, folder: Path) -> None:
     path = folder / f"{page.name}.json"
     if path.is_file() and (found := read_json(path).get("scale")) != scale:
         raise ConfigurationError(
-            f"{path} holds the page {page.name} at {found} scale, not {scale}: name another folder with --output"
+            f"{path} holds the page {page.name} at {found} scale, not {scale}: name another output folder"
         )
 
 
-def write(outcome: Outcome, folder: Path) -> None:
+def write(outcome: Reproduction, folder: Path) -> None:
     """The page's tables (CSV), and what else there is to know about it (JSON)."""
     folder.mkdir(parents=True, exist_ok=True)
     name, records = outcome.page.name, outcome.records
@@ -102,12 +147,12 @@ def table(records: Records) -> pd.DataFrame:
                 history = run.history.drop(columns="seconds", errors="ignore")
                 step = max(1, len(history) // 100)
                 shown = history[history["train_loss"].notna() | (history["round"] % step == 0)]
-                parts.append(shown.assign(panel=panel, line=label, seed=run.spec["seed"]))
+                parts.append(shown.assign(panel=panel, line=label, seed=run.spec.plan.seed))
     whole = pd.concat(parts, ignore_index=True)
     return whole[["panel", "line", "seed", *whole.columns.drop(["panel", "line", "seed"])]]
 
 
-def plain(outcome: Outcome) -> dict[str, object]:
+def plain(outcome: Reproduction) -> dict[str, object]:
     """A page as JSON: what the document and `fedsps report` need besides figures, tables and run folders."""
     records = outcome.records
 
@@ -117,10 +162,10 @@ def plain(outcome: Outcome) -> dict[str, object]:
         tuned = isinstance(line.algorithm, Tuned) and search(panel, line, line.algorithm, outcome.scale).space
         return {
             "label": line.label,
-            "algorithm": spec["algorithm"],
-            "tuned": {name: spec["parameters"][name] for name in tuned or ()},
+            "algorithm": spec.algorithm,
+            "tuned": {name: spec.parameters[name] for name in tuned or ()},
             "runs": list(records.digests.get((panel.name, line.label), ())),
-            "diverged": {str(run.spec["seed"]): run.diverged_at for run in runs if run.diverged_at is not None},
+            "diverged": {str(run.spec.plan.seed): run.diverged_at for run in runs if run.diverged_at is not None},
         }
 
     return {

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fedsps.paper.page import Scale
+from fedsps.paper.page import Line, Scale, Tuned
 
 ROUNDS = {"smoke": 10, "laptop": 150, "paper": 500}
 
@@ -20,7 +20,7 @@ def common(scale: Scale, **changes: Any) -> dict[str, Any]:
         "local_steps": 5,
         "batch_size": 20,
         "evaluate_every": 1 if scale == "smoke" else 5,
-        "samples": 2000 if scale == "smoke" else 0,
+        "samples": 2000 if scale == "smoke" else None,
     }
     return base | changes
 
@@ -28,3 +28,11 @@ def common(scale: Scale, **changes: Any) -> dict[str, Any]:
 def with_sampling(scale: Scale, **changes: Any) -> dict[str, Any]:
     """10 of 100 clients a round, the data split among all 100."""
     return common(scale, **({"clients": 100, "cohort": 10} | changes))
+
+
+KINDS = (("iid", "i.i.d."), ("two-class", "two classes"))
+"""The two partitions of the networks' pages, and what they are called in figures."""
+
+FEDSPS = Line("FedSPS", "fedsps:smoothing=paper")
+FEDAVG = Line("FedAvg tuned", Tuned("fedavg", halve_from=50))
+FEDAMS = Line("FedAMS tuned", Tuned("fedams", halve_from=50))

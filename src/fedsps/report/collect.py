@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 
 from fedsps.errors import DataError
-from fedsps.paper.reproduce import PAGES
-from fedsps.result import SUMMARY, Result, read_json
+from fedsps.runs.files import read_json
+from fedsps.runs.result import SUMMARY, Result
 
 KEYS = {"page", "title", "note", "scale", "seconds", "shown", "verdicts", "panels"}  # of PAGE.json
 
@@ -45,13 +45,17 @@ class Material:
     left_out: int
 
 
-def collect(places: Sequence[Path]) -> Material:
+def collect(places: Sequence[Path], order: Sequence[str] = ()) -> Material:
     """What the folders hold.
 
     The runs of a reproduction share their folder with the trials of its searches: of such a folder only the runs that
     a page shows are taken.
+
+    Args:
+        places: run folders, folders of such, and output folders of `fedsps reproduce`.
+        order: the names of the pages of a reproduction, as they are to be shown.
     """
-    found = {place: (_run_folders(place), _pages(place)) for place in places}
+    found = {place: (_run_folders(place), _pages(place, order)) for place in places}
     pages = [page for _, some in found.values() for page in some]
     wanted = {digest for page in pages for digest in page.digests}
     chosen: dict[Path, Path] = {}  # by its true path, so that a run named twice is there once
@@ -79,21 +83,21 @@ def _run_folders(place: Path) -> list[Path]:
     return sorted(summary.parent for summary in place.glob(f"*/{SUMMARY}"))
 
 
-def _pages(place: Path) -> list[Reproduced]:
+def _pages(place: Path, order: Sequence[str]) -> list[Reproduced]:
     """The reproduced pages in a folder, in the paper's order; other JSON files are none."""
     if (place / SUMMARY).is_file():
         return []
     pages = []
-    order = list(PAGES)
-    for path in sorted(place.glob("*.json"), key=lambda path: order.index(path.stem) if path.stem in order else -1):
+    places = list(order)
+    for path in sorted(place.glob("*.json"), key=lambda path: places.index(path.stem) if path.stem in places else -1):
         try:
             found = read_json(path)
         except DataError as error:
-            if path.stem not in PAGES:
+            if path.stem not in order:
                 continue
             raise DataError(f"{error}: run fedsps reproduce again, or take the file out of the folder") from error
         if not found.keys() >= KEYS:
-            if path.stem in PAGES and "verdicts" in found:
+            if path.stem in order and "verdicts" in found:
                 raise DataError(f"{path} was written by another version: run fedsps reproduce {path.stem} again")
             continue
         table = path.with_suffix(".csv")

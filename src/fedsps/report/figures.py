@@ -2,27 +2,25 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from fedsps import plot
-from fedsps.catalogue import CATALOGUE, Named
-from fedsps.errors import ConfigurationError
+from fedsps.methods.registry import CATALOGUE
+from fedsps.report import plot
 from fedsps.report.collect import Reproduced, Run
-from fedsps.spec import Spec
-from fedsps.terminal import task_title
+from fedsps.report.format import run_title
+from fedsps.runs.spec import Spec
 
 POINTS = 500  # of a curve at most, so that the page stays small
 COSTS = ("seconds", "exchanges", "gradient_evaluations", "bytes_up", "bytes_down")  # recorded, but not drawn
 DASHES = dict(zip(plot.LINES, ("solid", "dash", "dashdot", "dot"), strict=True))
-CLASSES = {kind.__name__: name for name, kind in CATALOGUE.items()}
 
 
 @dataclass(frozen=True)
-class Line:
+class Curve:
     """One curve: the algorithm that decides its colour, a table for each seed, the round where a seed diverged."""
 
     label: str
@@ -37,7 +35,7 @@ class Figure:
 
     heading: str
     column: str
-    lines: Sequence[Line]
+    lines: Sequence[Curve]
 
     @property
     def columns(self) -> list[str]:
@@ -95,93 +93,69 @@ def of_runs(runs: Sequence[Run]) -> list[Figure]:
     """Runs that share every setting but algorithm, parameters and seed are one figure."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
-        groups.setdefault(json.dumps(_shared(run.result.spec), sort_keys=True), []).append(run)
-    settings = [_shared(group[0].result.spec) for group in groups.values()]
-    titles = [title(group[0].result.spec) for group in groups.values()]
+        groups.setdefault(json.dumps(_shared(run), sort_keys=True), []).append(run)
+    settings = [_shared(group[0]) for group in groups.values()]
+    titles = [run_title(group[0].result) for group in groups.values()]
     figures = []
     for group, own, name in zip(groups.values(), settings, titles, strict=True):
         namesakes = [other for other, its in zip(settings, titles, strict=True) if its == name]
         differ = [f"{key} {own[key]}" for key in own if any(other.get(key) != own[key] for other in namesakes)]
-        figures.append(Figure(", ".join([name, *differ]), "train_loss", _lines(group)))
+        figures.append(Figure(", ".join([name, *differ]), "train_loss", _curves(group)))
     return sorted(figures, key=lambda figure: figure.heading)
 
 
-def _shared(spec: dict[str, Any]) -> dict[str, Any]:
-    """The settings that runs of one figure have in common."""
-    shared = {key: value for key, value in spec.items() if key not in ("algorithm", "parameters", "seed", "files")}
-    files = {key: value for key, value in spec.get("files", {}).items() if key != "algorithm"}
-    return shared | files
+def _shared(run: Run) -> dict[str, Any]:
+    """What runs of one figure have in common, side by side: everything but algorithm, parameters and seed."""
+    content, data = run.result.spec.json(), run.result.data
+    files = {f"{key} file": digest for key, digest in content["files"].items() if key != "algorithm"}
+    task = content["task"] or {key: data.get(key) for key in ("model", "clients", "train_samples")}
+    plan = {key: value for key, value in content["plan"].items() if key != "seed"}
+    return {**task, **plan, **content["federation"], **files}
 
 
-def _lines(group: Sequence[Run]) -> list[Line]:
+def _curves(group: Sequence[Run]) -> list[Curve]:
     specs = [run.result.spec for run in group]
-    lines: dict[str, list[Run]] = {}
-    for run in sorted(group, key=lambda run: run.result.spec["seed"]):
-        lines.setdefault(label(run.result.spec, specs), []).append(run)
+    curves: dict[str, list[Run]] = {}
+    for run in sorted(group, key=lambda run: run.result.spec.plan.seed):
+        curves.setdefault(label(run.result.spec, specs), []).append(run)
     order = list(CATALOGUE)
 
-    def place(line: Line) -> tuple[int, str]:
-        return order.index(line.algorithm) if line.algorithm in order else len(order), line.label
+    def place(curve: Curve) -> tuple[int, str]:
+        return order.index(curve.algorithm) if curve.algorithm in order else len(order), curve.label
 
-    return sorted((_line(name, algorithm(runs[0].result.spec), runs) for name, runs in lines.items()), key=place)
+    return sorted((_curve(name, runs[0].result.spec.algorithm, runs) for name, runs in curves.items()), key=place)
 
 
-def _line(name: str, algorithm: str, runs: Sequence[Run]) -> Line:
+def _curve(name: str, algorithm: str, runs: Sequence[Run]) -> Curve:
     """Runs with the same seed, saved from Python into several folders, go by their folders."""
-    seeds = [str(run.result.spec["seed"]) for run in runs]
+    seeds = [str(run.result.spec.plan.seed) for run in runs]
     names = [
         seed if seeds.count(seed) == 1 else f"{seed} ({run.folder})" for seed, run in zip(seeds, runs, strict=True)
     ]
     results = {seed: run.result for seed, run in zip(names, runs, strict=True)}
     histories = {seed: result.history for seed, result in results.items()}
-    return Line(name, algorithm, histories, {seed: end for seed, one in results.items() if (end := one.diverged_at)})
+    ends = {seed: result.diverged_at for seed, result in results.items() if result.diverged_at}
+    return Curve(name, algorithm, histories, ends)
 
 
-def title(spec: dict[str, Any]) -> str:
-    """A run's task in one line; what was trained from Python or in a federation does not name its data."""
-    if "data" in spec:  # a setting of another version is in the list of settings, if not here
-        return task_title(Spec(**{one.name: spec[one.name] for one in fields(Spec) if one.name in spec}))
-    steps = f"{spec['local_steps']} local steps, batch {spec['batch_size'] or 'all'}"
-    model = str(spec["model"]).partition("(")[0]  # a federation's is the module in full
-    return f"{model}, {spec['clients']} clients, {spec['cohort'] or 'all'} a round, {steps}"
-
-
-def algorithm(spec: dict[str, Any]) -> str:
-    """The name that decides the colour."""
-    name = str(spec["algorithm"])
-    return name if "parameters" in spec else CLASSES.get(name.partition("(")[0], name)
-
-
-def label(spec: dict[str, Any], others: Iterable[dict[str, Any]] = ()) -> str:
+def label(spec: Spec, others: Iterable[Spec] = ()) -> str:
     """The algorithm with what tells it from others of its name. A user's own file is not imported for it."""
-    name = str(spec["algorithm"])
-    alike = [other for other in others if algorithm(other) == algorithm(spec)]
-    if "parameters" not in spec:
-        short = name.partition("(")[0]
-        return short if all(other["algorithm"] == name for other in alike) else name
-    if ":" not in name:
-        try:
-            return _named(spec).label(*(_named(other) for other in alike))
-        except ConfigurationError:
-            pass  # of another version: its defaults are not known here
+    alike = [other for other in others if other.algorithm == spec.algorithm]
+    if ":" not in spec.algorithm:
+        return spec.named.label(*(other.named for other in alike))
     differ = [
         f"{key}={value}"
-        for key, value in spec["parameters"].items()
-        if any(other["parameters"].get(key) != value for other in alike)
+        for key, value in spec.parameters.items()
+        if any(other.parameters.get(key) != value for other in alike)
     ]
-    return " ".join([name, *differ])
-
-
-def _named(spec: dict[str, Any]) -> Named:
-    values = {key: tuple(value) if isinstance(value, list) else value for key, value in spec["parameters"].items()}
-    return Named(spec["algorithm"], values)
+    return " ".join([spec.algorithm, *differ])
 
 
 def of_page(page: Reproduced, runs: Sequence[Run]) -> list[Figure]:
     """The panels of a page, drawn from its table, or from the runs if it has none."""
     if page.table is None:
-        found = {run.folder.name: run for run in runs}
-        return [_panel_of_runs(panel, found) for panel in page.found["panels"]]
+        by_digest = {run.folder.name: run for run in runs}
+        return [_panel_of_runs(panel, by_digest) for panel in page.found["panels"]]
     if not {"panel", "line", "round"} <= set(page.table.columns):
         return []  # the table of a page without curves
     panels = {str(name): {"heading": str(name), "column": "", "lines": []} for name in page.table["panel"].unique()}
@@ -198,13 +172,13 @@ def _panel_of_table(panel: dict[str, Any], rows: pd.DataFrame) -> Figure:
         histories = (
             {str(seed): own[own["seed"] == seed] for seed in own["seed"].unique()} if "seed" in own else {"": own}
         )
-        drawn.append(Line(name, line["algorithm"], histories, line["diverged"]))
+        drawn.append(Curve(name, line["algorithm"], histories, line["diverged"]))
     return Figure(panel["heading"], panel["column"], drawn)
 
 
 def _panel_of_runs(panel: dict[str, Any], runs: dict[str, Run]) -> Figure:
     lines = [
-        _line(line["label"], line["algorithm"], [runs[digest] for digest in line["runs"] if digest in runs])
+        _curve(line["label"], line["algorithm"], [runs[digest] for digest in line["runs"] if digest in runs])
         for line in panel["lines"]
     ]
     return Figure(panel["heading"], panel["column"], lines)

@@ -10,8 +10,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from fedsps.engine.history import TITLES
 from fedsps.errors import ConfigurationError
-from fedsps.history import TITLES
 from fedsps.report.collect import Material, Reproduced
 from fedsps.report.figures import POINTS, Figure, of_page, of_runs
 from fedsps.report.tables import frame, runs_section, verdicts_section

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 
 from fedsps.report.collect import Material, Reproduced, Run
-from fedsps.report.figures import label, title
-from fedsps.result import number
-from fedsps.terminal import shown
+from fedsps.report.figures import label
+from fedsps.report.format import run_title, shown
+from fedsps.runs.result import number
 
 VERDICT_HEADINGS = ("claim", "place", "statement", "criterion", "loss", "verdict", "numbers")
 RUN_HEADINGS = (
@@ -81,26 +81,26 @@ def runs_section(material: Material) -> str:
 
 def _order(run: Run) -> tuple[str, str, int]:
     spec = run.result.spec
-    return title(spec), label(spec), spec["seed"]
+    return run_title(run.result), label(spec), spec.plan.seed
 
 
 def _run(run: Run) -> str:
     """A row with the run in short, and one with all there is to know about it."""
     spec, summary, end = run.result.spec, dict(run.result.summary), run.result.diverged_at
     provenance = summary.pop("provenance")
-    parts = {"settings": spec, "summary": summary, "provenance": {"folder": run.folder} | provenance}
+    parts = {"settings": spec.json(), "summary": summary, "provenance": {"folder": run.folder} | provenance}
     lists = "".join(f"<div><h3>{name}</h3>{_list(values)}</div>" for name, values in parts.items())
     cells = [
         _cell(run.folder.name),
         _cell(label(spec)),
-        _cell(spec["seed"], "number"),
+        _cell(spec.plan.seed, "number"),
         _cell(summary["rounds"], "number"),
         _cell(shown(summary["final_train_loss"]), "number", _sortable(summary["final_train_loss"])),
         _cell(shown(summary["best_test_accuracy"]), "number", _sortable(summary["best_test_accuracy"])),
         _cell(end or "", "number diverged"),
         _cell(str(provenance.get("finished", "")).replace("T", " ").removesuffix("+00:00")),
     ]
-    details = f"<details><summary>{escape(title(spec))}</summary><div class=lists>{lists}</div></details>"
+    details = f"<details><summary>{escape(run_title(run.result))}</summary><div class=lists>{lists}</div></details>"
     return f"<tr>{''.join(cells)}</tr><tr><td colspan={len(cells)}>{details}</td></tr>"
 
 

@@ -8,8 +8,8 @@ from flwr.app import Array, ArrayRecord
 from flwr.clientapp import ClientApp
 
 from faulty.task import data, model
-from fedsps.engine.flower import client_app
-from fedsps.federation.processes import wait_until
+from fedsps.deploy.processes import wait_until
+from fedsps.flower import client_app
 
 honest = client_app(model, data)
 app = ClientApp()

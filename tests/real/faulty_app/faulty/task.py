@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedsps.engine.flower import SiteData
+from fedsps.flower import SiteData
 
 
 def model(context=None):

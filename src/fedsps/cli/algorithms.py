@@ -1,0 +1,55 @@
+"""`fedsps algorithms`."""
+
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from fedsps.cli.options import AsJson
+from fedsps.cli.terminal import paper, print_json
+from fedsps.methods.notation import defaults, makers, parse, read, signatures
+from fedsps.methods.registry import CATALOGUE, PARTS
+
+app = typer.Typer(rich_markup_mode="rich")
+
+
+@app.command(name="algorithms")
+def algorithms_command(
+    name: Annotated[str | None, typer.Argument(help="One algorithm, in full; or a part, or several by a plus.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the catalogue, with formulas; name one to see its parameters."""
+    kinds = makers(read(name)[0]) if name else dict(CATALOGUE)
+    if len(kinds) > 1 and name:
+        parse(name)  # parts that do not go together are refused
+    own = signatures("+".join(kinds)) if name else {word: defaults(word) for word in CATALOGUE}
+    if as_json:
+        print_json({word: {"formula": formula(kind), "parameters": own[word]} for word, kind in kinds.items()})
+        return
+    for word, kind in kinds.items():
+        title, _, text = (inspect.getdoc(kind) or "").partition("\n")
+        place = "" if kind in CATALOGUE.values() or word not in PARTS else f" ({PARTS[word].slot})"
+        paper.print(f"[bold]{word}[/]{place}  {title}", highlight=False, soft_wrap=True)
+        text = text.strip("\n").partition("\n>>> ")[0].rstrip() if name else "    " + formula(kind)
+        if text:
+            paper.print(text, highlight=False, markup=False, soft_wrap=True)
+        parameters = ", ".join(f"{key}={value}" for key, value in own[word].items())
+        paper.print(f"    [dim]{parameters}[/]\n", highlight=False, soft_wrap=True)
+    if not name:
+        paper.print("Parts, for compositions such as sps+amsgrad+polyaverage:", highlight=False)
+        paper.print(parts_by_slot(), highlight=False, soft_wrap=True)
+
+
+def parts_by_slot() -> str:
+    """The words of the parts, by what they are for."""
+    slots = dict.fromkeys(part.slot for part in PARTS.values())
+    return "\n".join(
+        f"    {slot}: {', '.join(word for word, part in PARTS.items() if part.slot == slot)}" for slot in slots
+    )
+
+
+def formula(kind: Callable[..., Any]) -> str:
+    """The second paragraph of a docstring, or its only one."""
+    title, _, rest = (inspect.getdoc(kind) or "").partition("\n\n")
+    return "\n    ".join(line.strip() for line in (rest.partition("\n\n")[0] or title).splitlines())

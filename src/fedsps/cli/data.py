@@ -1,0 +1,50 @@
+"""`fedsps data`: the data sets' files."""
+
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from fedsps import data
+from fedsps.cli.terminal import paper
+from fedsps.errors import DataError
+
+app = typer.Typer(help="The data sets: where they are, fetch them, check them.", no_args_is_help=True)
+
+
+@app.command(name="list")
+def list_files() -> None:
+    """Show the data sets and where their files are."""
+    table = Table("data set", "file", "where", "bytes", box=None)
+    for name in data.data_sets():
+        for status in data.status(name):
+            size = "" if status.size is None else f"{status.size:,}"
+            table.add_row(name, status.name, status.where, size)
+    paper.print(table)
+    paper.print("Files are looked for in the folder that FEDSPS_DATA names, then in the cache, else downloaded.")
+
+
+DataSets = Annotated[list[str] | None, typer.Argument(help="Data sets; all if none is named.", show_default=False)]
+
+
+@app.command(name="fetch")
+def fetch(names: DataSets = None) -> None:
+    """Download what is missing into the cache, and check it."""
+    for name in names or data.data_sets():
+        data.fetch(name)
+        paper.print(f"{name}: ready", highlight=False)
+
+
+@app.command(name="verify")
+def verify(names: DataSets = None) -> None:
+    """Check the sha256 of every file that is here; one error lists all that are damaged."""
+    damaged = []
+    for name in names or data.data_sets():
+        try:
+            for status in data.verify(name):
+                state = "missing" if status.where == "missing" else "right"
+                paper.print(f"{name} {status.name}: {state}", highlight=False)
+        except DataError as error:
+            damaged.append(str(error))
+    if damaged:
+        raise DataError("\n".join(damaged))

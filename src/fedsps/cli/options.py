@@ -1,0 +1,80 @@
+"""Options that several commands take, written once; first of all the fields of `Task` and `Plan`."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import Field, fields
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import click
+import typer
+
+from fedsps.core.plan import Plan
+from fedsps.engine.trial import Engine
+from fedsps.runs.task import Task
+
+ALGORITHM_HELP = (
+    "Name, with settings after a colon: [bold]fedsps[/], [bold]fedsps:cap=10,smoothing=paper[/], "
+    "[bold]fedavg:client_stepsize=0.01/0.1/1[/] (one run for each value), parts joined by a plus, "
+    "[bold]sps+amsgrad+polyaverage[/], or your own [bold]file.py:Class[/]."
+)
+
+Runs = Annotated[Path, typer.Option(help="Folder of the run folders, each named by the digest of its spec.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Train again even if the run is there already.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print a machine-readable summary instead of a table.")]
+Threads = Annotated[int, typer.Option(help="Torch threads; one is fastest for small models.", min=1)]
+Jobs = Annotated[int, typer.Option(help="Runs at the same time, in processes of one thread each.", min=1)]
+EngineName = Annotated[Engine, typer.Option(help="All clients at once, one after another, or the faster of both.")]
+SETTINGS: list[Field[Any]] = [*fields(Task), *fields(Plan)]
+NAMES = [field.name for field in SETTINGS]
+
+
+class CountOrAll(click.ParamType[int | str]):
+    """A whole number, or the word "all" for a setting whose None means that."""
+
+    name = "number or all"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        """A number as such, "all" as the word: click takes None for an option that was not given."""
+        try:
+            return "all" if value == "all" else int(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither a whole number nor 'all'", param, ctx)
+
+
+def _option(field: Field[Any], kind: Any, default: Any) -> inspect.Parameter:
+    """The option of one setting."""
+    more: dict[str, Any] = {}
+    if kind == int | None:
+        kind, more["click_type"] = Any, CountOrAll()
+        default = "all" if default is None else default
+    option = typer.Option(help=field.metadata["help"], rich_help_panel=field.metadata["panel"], **more)
+    return inspect.Parameter(
+        field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]
+    )
+
+
+def with_settings(**defaults: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command one option for each setting of a run; they arrive together as `settings`.
+
+    Args:
+        **defaults: for settings whose default differs in this command.
+    """
+    kinds = get_type_hints(Task) | get_type_hints(Plan)
+
+    def give(command: Callable[..., None]) -> Callable[..., None]:
+        own = [one for one in inspect.signature(command, eval_str=True).parameters.values() if one.name != "settings"]
+        options = [_option(field, kinds[field.name], defaults.get(field.name, field.default)) for field in SETTINGS]
+
+        @functools.wraps(command)
+        def wrapped(**given: Any) -> None:
+            settings = {name: given.pop(name) for name in NAMES}
+            command(settings={name: None if value == "all" else value for name, value in settings.items()}, **given)
+
+        parameters = [*own, *options]
+        wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return wrapped
+
+    return give

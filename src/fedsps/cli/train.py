@@ -1,0 +1,44 @@
+"""`fedsps train`."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+
+from fedsps.cli.options import ALGORITHM_HELP, AsJson, EngineName, Fresh, Runs, Threads, with_settings
+from fedsps.cli.terminal import bars_of, print_comparison, print_json, say
+from fedsps.errors import ConfigurationError
+from fedsps.methods.notation import parse
+from fedsps.report.compare import comparison
+from fedsps.report.format import spec_title
+from fedsps.runs.run import run
+from fedsps.runs.spec import Spec
+
+app = typer.Typer(rich_markup_mode="rich")
+
+
+@app.command(name="train")
+@with_settings()
+def train_command(
+    settings: dict[str, Any],
+    algorithm: Annotated[str, typer.Argument(help=ALGORITHM_HELP)] = "fedsps",
+    runs: Runs = Path("runs"),
+    fresh: Fresh = False,
+    as_json: AsJson = False,
+    threads: Threads = 1,
+    engine: EngineName = "auto",
+) -> None:
+    """Train one model and write its run folder."""
+    torch.set_num_threads(threads)
+    chosen, *others = parse(algorithm)
+    if others:
+        raise ConfigurationError(f"{algorithm!r} names {1 + len(others)} runs: train takes one, compare takes several")
+    spec = Spec.of(chosen, **settings)
+    with bars_of([spec], runs, fresh) as watch:
+        result = run(spec, runs, fresh=fresh, engine=engine, callback=lambda row: watch(0, row))
+    if as_json:
+        print_json({"digest": spec.digest, "folder": str(runs / spec.digest), "summary": result.summary})
+        return
+    print_comparison(comparison({spec.named.label(): [result]}), spec_title(spec), target=False)
+    say(f"run folder: {runs / spec.digest}")

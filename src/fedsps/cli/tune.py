@@ -1,0 +1,76 @@
+"""`fedsps tune`."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import Progress
+from rich.table import Table
+from rich.text import Text
+
+from fedsps.cli.options import AsJson, Jobs, Runs, with_settings
+from fedsps.cli.terminal import bar_columns, paper, print_json, say, screen
+from fedsps.report.format import finite, shown, spec_title
+from fedsps.runs.spec import Spec
+from fedsps.runs.tune import TUNING_SEED, Sampler, Search, parse_space, run_search
+
+app = typer.Typer(rich_markup_mode="rich")
+
+
+@app.command(name="tune")
+@with_settings(seed=TUNING_SEED)
+def tune_command(
+    settings: dict[str, Any],
+    algorithm: Annotated[
+        str,
+        typer.Argument(
+            help="Name, with the values to search after a colon: [bold]fedavg:client_stepsize=0.01/0.1/1[/], or "
+            "a range for tpe, [bold]fedavg:client_stepsize=1e-4..1[/]. A bare name takes the paper's grid."
+        ),
+    ],
+    sampler: Annotated[Sampler, typer.Option(help="Every point of a grid, or a Bayesian search.")] = "grid",
+    trials: Annotated[int, typer.Option(help="Trials of the Bayesian search.", min=1)] = 50,
+    halve_from: Annotated[
+        int,
+        typer.Option(
+            help="At this round, four times it, ..., drop a trial that is not in the best quarter of those that have "
+            "come as far; 0: never.",
+            min=0,
+        ),
+    ] = 0,
+    storage: Annotated[
+        str | None, typer.Option(help="Optuna storage URL, shared by several machines. Default: RUNS/tune.db.")
+    ] = None,
+    jobs: Jobs = 1,
+    runs: Runs = Path("runs"),
+    as_json: AsJson = False,
+) -> None:
+    """Search an algorithm's parameters: lowest mean train loss over the last tenth of the rounds.
+
+    The seed has another default here, so that tuning does not see the runs that are reported.
+    """
+    named, space = parse_space(algorithm)
+    spec = Spec.of(named, **settings)
+    search = Search(spec, space, sampler=sampler, trials=trials, halve_from=halve_from)
+    with Progress(*bar_columns(), console=screen) as progress:
+        bar = progress.add_task(f"tuning {named.name}", total=search.size, note="")
+        tuned = run_search(
+            search, runs, storage=storage, jobs=jobs, progress=lambda done, size: progress.update(bar, completed=done)
+        )
+    if as_json:
+        rows = finite(tuned.table.to_dict("records"))
+        print_json({"best": tuned.best.parameters, "diverged": tuned.diverged, "trials": rows})
+        return
+    table = Table(title=Text(spec_title(spec)), title_justify="left", box=None, padding=(0, 1, 0, 0))
+    for heading in (*space, "score", "", "run"):
+        table.add_column(heading, justify="left" if heading in ("", "run") else "right")
+    for row in tuned.table.head(10).to_dict("records"):
+        fate = "diverged" if row["diverged"] else "dropped" if row["dropped"] else ""
+        table.add_row(*(_value(row[name]) for name in space), shown(row["score"]), fate, str(row["digest"]))
+    paper.print(table)
+    paper.print(f"{len(tuned.table)} trials, {tuned.diverged} diverged; the best 10 are shown", highlight=False)
+    say(f"best: {tuned.best.label()}")
+
+
+def _value(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

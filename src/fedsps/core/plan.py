@@ -1,0 +1,104 @@
+"""The plan of a run: what is asked of the engine, whatever the data, the model and the algorithm are."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, TypedDict, TypeVar, get_args
+
+from fedsps.checks import choice, count
+from fedsps.errors import ConfigurationError
+
+Weights = Literal["uniform", "samples"]
+"""The weights of the mean over clients: the paper's 1/n, or by their numbers of samples."""
+
+Augment = Literal["none", "crop-flip"]
+"""What happens to a batch of images before a local step."""
+
+
+def knob(default: Any, panel: str, help: str) -> Any:
+    """A field of a dataclass that the command shows as an option, under a heading and with this help."""
+    return field(default=default, metadata={"panel": panel, "help": help})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How long, on how much and how often: everything about a run but its data, its model and its algorithm.
+
+    A plan checks itself, and it is the only place that does: specs, engines and Flower's settings contain one. Adding
+    a knob is one field here and the place that acts on it; options of the command, records and digests follow.
+
+    Attributes:
+        rounds: communication rounds.
+        local_steps: steps of each client in a round (tau).
+        batch_size: samples in a local step, at most; None for a client's whole data at every step.
+        cohort: clients that take part in a round, drawn without replacement; None for all.
+        weights: the mean over clients, "uniform" (the paper's) or by "samples".
+        augment: "crop-flip" shifts images by up to 4 pixels and mirrors them, both at random.
+        seed: decides cohorts and batches (in a spec also the partition and the model's start).
+        evaluate_every: rounds between two evaluations; the last round is always evaluated. 0: never.
+
+    >>> Plan(rounds=20, cohort=3)
+    Plan(rounds=20, local_steps=5, batch_size=20, cohort=3, weights='uniform', augment='none', seed=0, evaluate_every=1)
+    >>> Plan(rounds=0)
+    Traceback (most recent call last):
+    fedsps.errors.ConfigurationError: rounds must be a whole number of at least 1; got 0
+    """
+
+    rounds: int = knob(100, "Training", "Communication rounds.")
+    local_steps: int = knob(5, "Training", "Local steps of each client in a round (tau).")
+    batch_size: int | None = knob(20, "Training", "Samples in a local step; all: a client's whole data.")
+    cohort: int | None = knob(None, "Training", "Clients that take part in a round, drawn at random; all: everyone.")
+    weights: Weights = knob("uniform", "Training", "Mean over clients: uniform (the paper's), or by samples.")
+    augment: Augment = knob("none", "Data", "crop-flip: shift and mirror images at random.")
+    seed: int = knob(0, "Training", "Decides partition, start, cohorts and batches.")
+    evaluate_every: int = knob(1, "Training", "Rounds between two evaluations; 0: never.")
+
+    def __post_init__(self) -> None:
+        for name, least in (("rounds", 1), ("local_steps", 1), ("seed", 0), ("evaluate_every", 0)):
+            object.__setattr__(self, name, count(name, getattr(self, name), least))
+        for name in ("batch_size", "cohort"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, count(f"{name} (None: all)", getattr(self, name)))
+        choice("weights", self.weights, get_args(Weights))
+        choice("augment", self.augment, get_args(Augment))
+
+    def check(self, clients: int, sample: tuple[int, ...] | None = None) -> None:
+        """Refuse a plan that does not fit so many clients, or samples of this shape where it is known."""
+        if self.cohort is not None and self.cohort > clients:
+            raise ConfigurationError(f"cohort is {self.cohort}, but there are only {clients} clients")
+        if self.augment == "crop-flip" and sample is not None and len(sample) != 3:
+            raise ConfigurationError(
+                f"augment='crop-flip' needs images [channels, height, width]; the inputs are {sample}"
+            )
+
+    def active(self, clients: int) -> int:
+        """How many of so many clients take part in a round."""
+        return clients if self.cohort is None else self.cohort
+
+    def is_evaluated(self, round: int) -> bool:
+        """Whether round 1, 2, ... ends with an evaluation."""
+        return self.evaluate_every > 0 and (round % self.evaluate_every == 0 or round == self.rounds)
+
+
+class Knobs(TypedDict, total=False):
+    """A plan's fields as keyword arguments, for functions that take a plan in parts: `train(..., rounds=500)`."""
+
+    rounds: int
+    local_steps: int
+    batch_size: int | None
+    cohort: int | None
+    weights: Weights
+    augment: Augment
+    seed: int
+    evaluate_every: int
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def takes_plan(function: Function) -> Function:
+    """Show a plan's fields, with their defaults, in the signature of a function that takes them as `**plan`."""
+    own = [one for one in inspect.signature(function).parameters.values() if one.kind is not one.VAR_KEYWORD]
+    knobs = [inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default) for one in fields(Plan)]
+    function.__signature__ = inspect.Signature([*own, *knobs])  # type: ignore[attr-defined]
+    return function

@@ -1,0 +1,116 @@
+"""Vectors are tensors whose last axis is d, with any leading axes; scalars of a client have the leading axes alone.
+
+    x           [..., d]    one vector for each place of the leading axes
+    loss, gamma [...]       one scalar for each place
+
+`[]` is one client, `[clients]` all clients of a cohort at once. Every rule of the library is written once with
+these functions and serves both.
+"""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+"""The dtypes that a user may ask for by name."""
+
+Tensors = dict[str, Tensor]
+"""Named tensors: a message, a broadcast, or a state. What an algorithm keeps or sends is always one of these."""
+
+
+def norm_sq(v: Tensor) -> Tensor:
+    """Squared Euclidean norm `||v||^2` over the last axis, `[..., d] -> [...]`, accumulated in float32 at least.
+
+    >>> norm_sq(torch.tensor([[3.0, 4.0], [1.0, 0.0]]))
+    tensor([25.,  1.])
+    """
+    if v.dtype in (torch.float16, torch.bfloat16):
+        v = v.float()
+    size: Tensor = torch.linalg.vecdot(v, v)
+    return size
+
+
+def times(factor: Tensor, v: Tensor) -> Tensor:
+    """Each vector times its own scalar, `[...], [..., d] -> [..., d]`, in the dtype of the vector.
+
+    >>> times(torch.tensor([2.0, 0.5]), torch.ones(2, 3))
+    tensor([[2.0000, 2.0000, 2.0000],
+            [0.5000, 0.5000, 0.5000]])
+    """
+    return (factor.unsqueeze(-1) * v).to(v.dtype)
+
+
+def like(value: float | Tensor, scalars: Tensor) -> Tensor:
+    """A number, or a tensor that broadcasts, as one scalar a client, in the shape and dtype of `scalars [...]`."""
+    return torch.as_tensor(value, dtype=scalars.dtype, device=scalars.device).expand(scalars.shape)
+
+
+def scalars(x: Tensor, value: float | Tensor) -> Tensor:
+    """One scalar for each vector of `x [..., d]`, all of this value: `[...]`, in float32 at least.
+
+    >>> scalars(torch.zeros(3, 7), 0.5)
+    tensor([0.5000, 0.5000, 0.5000])
+    """
+    dtype = torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
+    return torch.as_tensor(value, dtype=dtype, device=x.device).expand(x.shape[:-1]).clone()
+
+
+def mean(values: Tensor, weights: Tensor) -> Tensor:
+    """Weighted sum over the leading client axis: `[clients, ...], [clients] -> [...]`.
+
+    Args:
+        values: one tensor a client; half precision is summed in float32.
+        weights: they add up to 1 where all clients are there, to less in one chunk of them.
+    """
+    half = values.dtype in (torch.float16, torch.bfloat16)
+    total: Tensor = torch.tensordot(
+        weights.to(torch.float32 if half else values.dtype), values.float() if half else values, dims=1
+    )
+    return total.to(values.dtype)
+
+
+class BufferMean:
+    """The mean over clients of a module's buffers, added up chunk by chunk.
+
+    Floating buffers (batch-norm statistics) become `sum / clients`; counters and other whole numbers, of which a mean
+    says nothing, become their maximum.
+
+    >>> middle = BufferMean()
+    >>> middle.add({"mean": torch.tensor([[1.0], [3.0]]), "batches": torch.tensor([5, 7])})
+    >>> middle.add({"mean": torch.tensor([[8.0]]), "batches": torch.tensor([6])})
+    >>> middle.result()
+    {'mean': tensor([4.]), 'batches': tensor(7)}
+    """
+
+    def __init__(self) -> None:
+        self._sums: Tensors = {}
+        self._clients = 0
+
+    def add(self, buffers: Tensors) -> None:
+        """Take in some clients' buffers, each `[clients, *]`."""
+        for name, values in buffers.items():
+            if _has_mean(values):
+                part = values.sum(0)
+                self._sums[name] = self._sums[name] + part if name in self._sums else part
+            else:
+                part = values.amax(0)
+                self._sums[name] = torch.maximum(self._sums[name], part) if name in self._sums else part
+        self._clients += len(next(iter(buffers.values()), ()))
+
+    def result(self) -> Tensors:
+        """The means and maxima over all clients so far, each `[*]`."""
+        return {name: value / self._clients if _has_mean(value) else value for name, value in self._sums.items()}
+
+
+def _has_mean(values: Tensor) -> bool:
+    return values.is_floating_point() or values.is_complex()
+
+
+def bytes_of(tensors: Iterable[Tensor]) -> int:
+    """The size of tensors when they are sent as they are.
+
+    >>> bytes_of([torch.zeros(3), torch.zeros(2, dtype=torch.float64)])
+    28
+    """
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

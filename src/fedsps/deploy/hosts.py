@@ -1,0 +1,67 @@
+"""A federation on several hosts: which file goes where, and the commands for each host."""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedsps.deploy.deployment import prepare
+from fedsps.deploy.keys import DAYS, Keys, make
+from fedsps.deploy.up import PORT, base_config, link_options, node_options
+
+NAME = "hosts"  # of the connection
+NODE_PORT = 9400  # of node 0 on its own host; the next node has the next one, so that a host may hold several
+HERE = Keys(Path("keys"))  # on every host: a folder `keys` in the folder where the commands are given
+
+
+def write_keys(folder: Path, nodes: int, names: Sequence[str]) -> Keys:
+    """Make the files that are missing in the federation's folder."""
+    return make(prepare(folder) / "keys", nodes, names)
+
+
+def destinations(keys: Keys, nodes: int) -> list[tuple[Path, str, str]]:
+    """Each file, public or secret, and who gets it."""
+    return [
+        (keys.ca_certificate, "public", "every host"),
+        (keys.certificate, "public", "the server"),
+        (keys.key, "secret", "the server, nobody else"),
+        *((keys.public(number), "public", "the server, to be registered") for number in range(nodes)),
+        *((keys.node(number), "secret", f"the host of node {number}, nobody else") for number in range(nodes)),
+        (keys.ca_key, "secret", "no host: keep it offline, it signs the next certificate"),
+    ]
+
+
+def commands(nodes: int, server: str, port: int = PORT) -> dict[str, list[str]]:
+    """What is called where, in this order."""
+    address, near, listen = server, "127.0.0.1", "0.0.0.0"
+    if ":" in server:  # IPv6, of which 0.0.0.0 is no part
+        address, near, listen = f"[{server}]", f"[{server}]", server
+    config = f'[superlink.{NAME}]\\naddress = "{near}:{port}"\\nroot-certificates = "%s/{HERE.ca_certificate}"\\n'
+    link = ["flower-superlink", *link_options(listen, port, HERE), "--database", "superlink.db"]
+    found = {
+        "On every host, in every terminal, in the folder that holds keys": [
+            'export FLWR_HOME="$PWD/flwr" FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1'
+        ],
+        f"On the server, {server}; the nodes' hosts must reach its port {port} (TCP)": [shlex.join(link)],
+        "On the server, in a second terminal, once": [
+            f"mkdir -p flwr && printf '{config}' \"$PWD\" > flwr/config.toml",
+            *(f"flwr supernode register {HERE.public(number)} {NAME}" for number in range(nodes)),
+        ],
+    }
+    for number in range(nodes):
+        place = base_config(number, nodes, HERE.folder.with_name("state") / str(number))
+        options = node_options(f"{address}:{port}", NODE_PORT + number, HERE, number, place)
+        found[f"On the host of node {number}"] = [shlex.join(["flower-supernode", *options])]
+    found["On the server, in the second terminal"] = [f"flwr supernode list {NAME}", f"flwr run APP {NAME} --stream"]
+    return found
+
+
+def instructions(keys: Keys, nodes: int, server: str, port: int = PORT) -> str:
+    """The whole, to read."""
+    files = destinations(keys, nodes)
+    width = max(len(str(path)) for path, _, _ in files)
+    lines = ["Copy each file into a folder named keys on its host, the secret ones with mode 600:", ""]
+    lines += [f"  {path!s:{width}}  {kind}  {whom}" for path, kind, whom in files]
+    lines += ["", f"The server's certificate is valid for {DAYS} days, until {keys.expiry():%Y-%m-%d}."]
+    for where, called in commands(nodes, server, port).items():
+        lines += ["", f"{where}:", "", *(f"  {line}" for line in called)]
+    return "\n".join(lines)

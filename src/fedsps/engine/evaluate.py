@@ -1,0 +1,82 @@
+"""Loss and accuracy of a model on the clients' data and on test data."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedsps.core.vectors import Tensors
+from fedsps.data.clients import ClientData
+from fedsps.model.network import Network
+
+SAMPLES_AT_ONCE = 4096
+IMAGES_AT_ONCE = 256  # activations are larger than inputs: these stay in the cache
+
+
+class Evaluation(NamedTuple):
+    """Loss and accuracy of each client, `[clients]`; accuracy is NaN where it has no meaning."""
+
+    loss: Tensor
+    accuracy: Tensor
+
+
+def evaluate_clients(network: Network, x: Tensor, buffers: Tensors, data: ClientData) -> Evaluation:
+    """`f_i(x)` on all of each client's samples, and the share of right predictions.
+
+    A loss that is known to be a plain mean is evaluated sample by sample over all clients at once; any other is given
+    each client's outputs whole, so that it is right whatever it does with them.
+
+    Args:
+        network: the model and the loss.
+        x: where, `[d]`.
+        buffers: the model's.
+        data: the clients' samples; of test data a single client's.
+    """
+    losses, accuracies = [], []
+    for outputs, targets, sizes in _runs(network, x, buffers, data):
+        sample_losses = network.sample_losses(outputs, targets)
+        hits = network.hits(outputs, targets)
+        losses.append(
+            _means(sample_losses, sizes)
+            if sample_losses is not None
+            else torch.stack(
+                [network.loss(*pair) for pair in zip(outputs.split(sizes), targets.split(sizes), strict=True)]
+            )
+        )
+        accuracies.append(
+            _means(hits.nan_to_num(0.0), sizes) / _means((~hits.isnan()).to(hits.dtype), sizes)
+            if hits is not None
+            else torch.full_like(losses[-1], torch.nan)
+        )
+    return Evaluation(torch.cat(losses), torch.cat(accuracies))
+
+
+def _runs(
+    network: Network, x: Tensor, buffers: Tensors, data: ClientData
+) -> Iterator[tuple[Tensor, Tensor, list[int]]]:
+    """Outputs and targets of runs of clients, each run large enough for one fast pass."""
+    pass_size = IMAGES_AT_ONCE if data.inputs.ndim > 2 else SAMPLES_AT_ONCE
+    first, stop, run = 0, 0, []
+    for number, size in enumerate(data.sizes.tolist()):
+        run.append(size)
+        stop += size
+        if stop - first < SAMPLES_AT_ONCE and number + 1 < data.clients:
+            continue
+        rows = slice(first, stop)
+        inputs = data.inputs[rows].split(pass_size)
+        yield (
+            torch.cat([network.outputs(x, buffers, part) for part in inputs]),
+            data.targets[rows],
+            run,
+        )
+        first, run = stop, []
+
+
+def _means(values: Tensor, sizes: list[int]) -> Tensor:
+    """The mean over each client's samples, `[M] -> [clients]`; one dimension a sample or several."""
+    owner = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes)).to(values.device)
+    values = values.flatten(1).mean(1) if values.ndim > 1 else values
+    values = values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+    total = torch.zeros(len(sizes), dtype=values.dtype, device=values.device).index_add_(0, owner, values)
+    return total / torch.tensor(sizes).to(total)

@@ -1,0 +1,85 @@
+"""One row a round: what happened, what it cost, how good the output is."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from fedsps.engine.round import Round
+
+COLUMNS = {
+    "round": "1, 2, ...",
+    "train_loss": "the objective f at the output: mean over all clients of f_i, under the weights of the run",
+    "cohort_loss": "mean of the mini-batch losses, penalties included, that the active clients saw at local steps",
+    "test_loss": "loss of the output on the test data",
+    "test_accuracy": "share of right predictions on the test data; NaN where accuracy has no meaning",
+    "stepsize_mean": "mean stepsize over active clients and local steps",
+    "stepsize_std_clients": "spread over clients: population std of each client's mean stepsize",
+    "stepsize_one_mean": "mean over the local steps of one client, the lowest-numbered active one",
+    "stepsize_one_std": "population std over the local steps of that client",
+    "seconds": "wall time of the round's training, without evaluation",
+    "exchanges": "times the server called on the clients",
+    "gradient_evaluations": "mini-batch gradients over all active clients; a larger batch counts for what it holds",
+    "bytes_up": "sent by all active clients together",
+    "bytes_down": "sent to all active clients together",
+}
+
+FEDERATION_COLUMNS = {
+    "clients": "clients whose answers count",
+    "events": "who did not answer, was refused or lost its state, and why",
+    "client_test_loss": "mean loss of the output over all samples of the clients' own test data",
+    "client_test_accuracy": "share of right predictions on them",
+    "epsilon": "what differential privacy has cost so far, at the run's delta; NaN in runs without it",
+}
+"""What a real federation records beside."""
+
+TITLES = {  # short, for axes and menus
+    "train_loss": "training loss",
+    "cohort_loss": "cohort loss",
+    "test_loss": "test loss",
+    "test_accuracy": "test accuracy",
+    "stepsize_mean": "mean stepsize",
+    "stepsize_std_clients": "deviation of stepsizes over clients",
+    "stepsize_one_mean": "mean stepsize of one client",
+    "stepsize_one_std": "deviation of stepsizes of one client",
+}
+
+
+Row = dict[str, Any]
+"""The values of one round by column."""
+
+
+def row(done: Round, number: int, seconds: float, scores: dict[str, float], events: Iterable[str] = ()) -> Row:
+    """The row of one round; what was not evaluated, or is not known, is NaN.
+
+    Args:
+        done: what the round left behind.
+        number: 1, 2, ...
+        seconds: how long its training took.
+        scores: of its evaluation, by column.
+        events: what is to be noted with it.
+    """
+    nothing = torch.full((1, 1), torch.nan)
+    losses, stepsizes = (nothing, nothing) if done.trace is None else (done.trace.losses, done.trace.stepsizes.double())
+    mean_of_client = stepsizes.mean(-1)
+    return {
+        "round": number,
+        "train_loss": scores.get("train_loss", torch.nan),
+        "cohort_loss": scores.get("cohort_loss", losses.double().mean().item()),
+        "test_loss": scores.get("test_loss", torch.nan),
+        "test_accuracy": scores.get("test_accuracy", torch.nan),
+        "stepsize_mean": scores.get("stepsize_mean", stepsizes.mean().item()),
+        "stepsize_std_clients": mean_of_client.std(correction=0).item(),
+        "stepsize_one_mean": mean_of_client[0].item(),
+        "stepsize_one_std": stepsizes[0].std(correction=0).item(),
+        "seconds": seconds,
+        "exchanges": done.exchanges,
+        "gradient_evaluations": done.gradients,
+        "bytes_up": done.bytes_up,
+        "bytes_down": done.bytes_down,
+        "clients": len(done.clients),
+        "events": "; ".join(events),
+        "client_test_loss": scores.get("client_test_loss", torch.nan),
+        "client_test_accuracy": scores.get("client_test_accuracy", torch.nan),
+        "epsilon": scores.get("epsilon", torch.nan),
+    }

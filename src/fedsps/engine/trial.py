@@ -1,0 +1,97 @@
+"""Before a run: one small batch tells whether the model can take the data, and which engine can take the model."""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Literal, get_args
+
+import numpy as np
+from torch import Tensor
+
+from fedsps.checks import choice
+from fedsps.core import streams
+from fedsps.data.clients import ClientData
+from fedsps.engine import loop, stacked
+from fedsps.engine.round import Collect
+from fedsps.engine.setup import Setup
+from fedsps.errors import ConfigurationError, FedspsError
+
+Engine = Literal["auto", "stacked", "loop"]
+"""All clients of a round at once, one after another, or whichever is faster."""
+
+
+def prepare(setup: Setup, engine: Engine) -> tuple[Setup, Collect]:
+    """The setup with the memory that a sample needs, and the engine.
+
+    Args:
+        setup: of the run.
+        engine: "stacked" and "loop" are taken as they are; "auto" is "stacked" wherever the model can be computed
+            for several clients at once, but for those that prefer the loop.
+
+    Raises:
+        ConfigurationError: the model or the loss cannot take a batch, or the targets do not fit the outputs.
+    """
+    choice("engine", engine, get_args(Engine))
+    network, data = setup.network, setup.data
+    smallest = int(np.where(data.sizes > 0, data.sizes, data.sizes.max() + 1).argmin())
+    inputs, targets = _first_batch(setup, data, smallest)
+    with _tried(setup, f"client {smallest}", inputs, targets):
+        network.check_targets(network.outputs(network.x, network.buffers, inputs), data.targets)
+        setup = replace(setup, sample_bytes=network.sample_bytes(inputs, targets))
+    if engine == "loop" or (engine == "auto" and network.prefers_loop):
+        return setup, loop.collect
+    try:
+        with streams.torch_seed(setup.plan.seed, "trial"):
+            buffers = {name: _twice(value) for name, value in network.buffers.items()}
+            network.loss_and_gradient(_twice(network.x), buffers, _twice(inputs), _twice(targets))
+    except (RuntimeError, ValueError, NotImplementedError) as error:
+        reason = f"the model cannot be computed for several clients at once ({_first_line(error)})"
+        if engine == "stacked":
+            raise ConfigurationError(f"{reason}: use engine='loop'") from error
+        warnings.warn(f"{reason}; training one client after another, which is slower", stacklevel=2)
+        return setup, loop.collect
+    return setup, stacked.collect
+
+
+def check_test(setup: Setup, test: ClientData) -> None:
+    """Refuse test data that the model and the loss cannot take."""
+    network, (inputs, targets) = setup.network, _first_batch(setup, test, 0)
+    with _tried(setup, "the test data", inputs, targets):
+        outputs = network.outputs(network.x, network.buffers, inputs)
+        network.check_targets(outputs, test.targets)
+        network.loss(outputs, targets)
+
+
+def _first_batch(setup: Setup, data: ClientData, client: int) -> tuple[Tensor, Tensor]:
+    start, size = int(data.offsets[client]), int(data.sizes[client])
+    rows = slice(start, start + min(size, setup.plan.batch_size or size))
+    return data.inputs[rows].clone(), data.targets[rows].clone()
+
+
+@contextmanager
+def _tried(setup: Setup, owner: str, inputs: Tensor, targets: Tensor) -> Iterator[None]:
+    """Refuse a batch that the model and the loss cannot take, by the owner's name."""
+    try:
+        with warnings.catch_warnings(), streams.torch_seed(setup.plan.seed, "trial"):
+            warnings.filterwarnings("error", message="Using a target size")  # torch would broadcast the two
+            yield
+    except FedspsError:
+        raise
+    except Exception as error:
+        raise ConfigurationError(
+            f"the model and the loss cannot take a batch of {owner} "
+            f"(inputs {_kind(inputs)}, targets {_kind(targets)}): {_first_line(error)}"
+        ) from error
+
+
+def _twice(value: Tensor) -> Tensor:
+    return value.expand(2, *value.shape)
+
+
+def _kind(values: Tensor) -> str:
+    return f"{tuple(values.shape)} {values.dtype}"
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -1,0 +1,126 @@
+"""Differential privacy of a client's whole data: its change is clipped, the mean gets noise, epsilon says the rest."""
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedsps.checks import count, positive
+from fedsps.core.algorithm import Algorithm
+from fedsps.errors import ConfigurationError
+from fedsps.model.network import Network
+from fedsps.rules.aggregation import clip, clipped
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """Gaussian noise on the mean of clipped changes, `std = noise_multiplier * clip_norm / clients that answered`.
+
+    Two federations are neighbours if one client's whole data is replaced (their number is public). Replacing it changes
+    the sum of the clipped changes by at most `2 clip_norm`.
+    """
+
+    clip_norm: float
+    noise_multiplier: float
+    delta: float = 1e-5
+
+    def __post_init__(self) -> None:
+        for name in ("clip_norm", "noise_multiplier"):
+            positive(name, getattr(self, name))
+        if not 0 < self.delta < 1:
+            raise ConfigurationError(f"delta must be above 0 and below 1; got {self.delta!r}")
+
+    def clip(self, change: Tensor) -> Tensor:
+        """What a client sends. A change that is not finite is sent as 0: that it is missing would tell of the data."""
+        if not change.isfinite().all():
+            return torch.zeros_like(change)
+        return clip(change, self.clip_norm)
+
+    def mean(self, values: Tensor, weights: Tensor) -> Tensor:
+        """The noisy mean, `[clients, d], [clients] -> [d]`; equal weights. Clipped again: the bound is kept here."""
+        std = self.noise_multiplier * self.clip_norm / len(values)
+        noise = torch.from_numpy(gaussian(values.shape[-1])).to(values.device)
+        return (clipped(values.double(), weights, self.clip_norm) + std * noise).to(values.dtype)
+
+    def claim(self, counted: Sequence[int], rounds: int, cohort: int) -> dict[str, Any]:
+        """What can be said of a run in which the clients took part in so many of the rounds each."""
+        clients, most = len(counted), max(counted)
+        claim: dict[str, Any] = {
+            "epsilon": epsilon(most, clients, clients, self.noise_multiplier, self.delta),
+            "delta": self.delta,
+            "rounds_of_a_client": most,
+        }
+        if cohort < clients and sum(counted) == rounds * cohort:  # who is missing tells something of who was drawn
+            claim["epsilon_secret_cohorts"] = epsilon(rounds, cohort, clients, self.noise_multiplier, self.delta)
+        return claim
+
+
+def explain(claim: dict[str, Any]) -> str:
+    """A claim with its assumptions, in words."""
+    words = (
+        f"differential privacy: epsilon {claim['epsilon']:.4g} at delta {claim['delta']:g} for all data of one client, "
+        f"against its replacement by any other, over at most {claim['rounds_of_a_client']} rounds with this client. "
+        "It holds against all who see the models, also if they know the seed and so the cohorts; the server is "
+        "trusted. Every further run on the same data adds to it."
+    )
+    if "epsilon_secret_cohorts" in claim:
+        words += f" If nobody knew the seed: epsilon {claim['epsilon_secret_cohorts']:.4g}."
+    return words
+
+
+def epsilon(rounds: int, cohort: int, clients: int, noise_multiplier: float, delta: float) -> float:
+    """The epsilon of so many rounds, each over `cohort` of the `clients`, drawn anew and known to nobody.
+
+    By the Rényi accountant of the library dp-accounting, under replacement of one client: the noise of the sum is
+    `noise_multiplier` clipping norms, its sensitivity two. For cohorts that are known, give the rounds that one client
+    takes part in, and `cohort = clients`: sampling then hides nothing.
+    """
+    for name, value in (("rounds", rounds), ("cohort", cohort), ("clients", clients)):
+        count(name, value, least=0 if name == "rounds" else 1)
+    if cohort > clients:
+        raise ConfigurationError(f"cohort is {cohort}, but there are only {clients} clients")
+    Privacy(1.0, noise_multiplier, delta)  # the same checks
+    if rounds == 0:
+        return 0.0
+    try:
+        import dp_accounting as dp
+        from dp_accounting.rdp import RdpAccountant
+    except ImportError as error:
+        raise ConfigurationError("epsilon needs dp-accounting: pip install 'fedsps[flower]'") from error
+    noise = dp.GaussianDpEvent(noise_multiplier / 2)
+    events = [noise, dp.SampledWithoutReplacementDpEvent(clients, cohort, noise)]
+    accountants = [RdpAccountant(neighboring_relation=dp.NeighboringRelation.REPLACE_ONE) for _ in events]
+    # both bounds hold, and for little noise that of the sampled rounds may be the larger one
+    return min(
+        float(accountant.compose(event, rounds).get_epsilon(delta))
+        for accountant, event in zip(accountants, events, strict=True)
+    )
+
+
+def gaussian(size: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Standard normal numbers out of the operating system's random bytes (Box-Muller): no seed brings them back."""
+    half = (size + 1) // 2
+    bits = np.frombuffer(secrets.token_bytes(16 * half), dtype=np.uint64).reshape(2, half) >> np.uint64(11)
+    radius = np.sqrt(-2 * np.log((bits[0] + 1.0) / 2**53))  # of a uniform number in (0, 1]
+    angle = 2 * np.pi * (bits[1] / 2**53)
+    return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:size]
+
+
+def one_vector_only(feature: str, name: str, algorithm: Algorithm, network: Network) -> None:
+    """Refuse algorithms and models whose clients tell more than one vector, the change of the model."""
+    more = [sent for part in algorithm.parts for sent in (*part.sends, *part.receives)]
+    more += [exchange.action for round in (0, 1) for exchange in algorithm.exchanges(round)[:-1]]
+    if more:
+        raise ConfigurationError(
+            f"{feature} is for algorithms whose clients send the change of the model alone, such as fedsps, feddecsps, "
+            f"fedavg or fedams; {name} exchanges {', '.join(dict.fromkeys(more))} as well"
+        )
+    if network.buffers:
+        raise ConfigurationError(
+            f"{feature} does not cover a model's buffers, and this one has {min(network.buffers)}: use group norm "
+            "instead of batch norm (norm = group for resnet18), and attributes instead of buffers for constants"
+        )

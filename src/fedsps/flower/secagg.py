@@ -1,0 +1,274 @@
+"""Secure aggregation (SecAgg+): the server sees the sum of the clients' changes and never one of them.
+
+Flower 1.41 has the protocol in its legacy interface only, for one round over one vector a client. That is all that is
+used of it here: the round is asked for by the same server as any other, the change is computed by a site like any
+other. Beside the change travel a few numbers of which the server learns the sum alone (`BESIDE`).
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.client.mod import secaggplus_mod
+from flwr.clientapp import ClientApp
+from flwr.common import Code, FitIns, FitRes, Status, ndarrays_to_parameters, parameters_to_ndarrays
+from flwr.compat.common import recorddict_compat as legacy
+from flwr.server import LegacyContext
+from flwr.server.workflow import SecAggPlusWorkflow
+from flwr.server.workflow.constant import MAIN_CONFIGS_RECORD, MAIN_PARAMS_RECORD, Key
+from flwr.serverapp import Grid, ServerApp
+from torch import nn
+
+from fedsps.core.contract import Exchange
+from fedsps.core.streams import Indices
+from fedsps.core.vectors import bytes_of
+from fedsps.data.clients import Samples
+from fedsps.engine.answer import Answer
+from fedsps.engine.round import Collected
+from fedsps.engine.session import Scores, check_bound
+from fedsps.engine.setup import Setup, State
+from fedsps.errors import ConfigurationError, LowerBoundError
+from fedsps.flower.client import LeavesRoundError, Site, SiteData, make_client_app
+from fedsps.flower.membership import Membership
+from fedsps.flower.plain import request
+from fedsps.flower.privacy import one_vector_only
+from fedsps.flower.server import server_app
+from fedsps.flower.transport import Heard
+from fedsps.model.network import Loss
+
+LEAST, MOST = 3, 1000  # clients: of two, each would see the other's change; the sum of 1024 would overflow
+KEYS = 2  # of the protocol's four stages are for keys
+BESIDE = ("loss", "stepsize", "clipped")
+"""What travels behind the change: the client's mean loss and stepsize, and the range if a value is beyond it or 0."""
+
+
+INFINITE = "its change or its loss is not finite"
+BELOW = "a loss fell below its lower bound"
+"""The two reasons for leaving a round that the server is told."""
+
+
+def secagg_client_app(
+    model: Callable[[Context], nn.Module], data: Callable[[Context], SiteData], loss: Loss = F.cross_entropy
+) -> ClientApp:
+    """As `client_app`, for algorithms that send delta alone; what leaves the client is masked."""
+    acts = {"train": train, "query": Site.introduce}
+    return make_client_app(model, data, loss, acts, private=True, mods=[secaggplus_mod])
+
+
+def secagg_server_app(
+    model: Callable[[Context], nn.Module],
+    test: Callable[[Context], Samples] | None = None,
+    loss: Loss = F.cross_entropy,
+) -> ServerApp:
+    """As `server_app`, for algorithms that send delta alone; the clients evaluate nothing."""
+    return server_app(model, test, loss, SecureTransport)
+
+
+def train(site: Site, content: RecordDict) -> RecordDict:
+    """The client's vector in the clear; Flower's mod masks it before it leaves."""
+    instructions = legacy.recorddict_to_fitins(content, keep_input=True)
+    x = torch.from_numpy(parameters_to_ndarrays(instructions.parameters)[0]).to(site.network.x.device)
+    done, _ = site.share(instructions.config, x, {}, {})
+    values = vector(done, int(instructions.config["round"]), site.partition, float(instructions.config["range"]))
+    parameters = ndarrays_to_parameters([values])
+    result = FitRes(Status(Code.OK, ""), parameters, num_examples=1, metrics={"gradients": done.gradients})
+    return legacy.fitres_to_recorddict(result, keep_input=False)
+
+
+def vector(done: Answer, round: int, client: int, limit: float) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """The client's change and, behind it, `BESIDE`.
+
+    The server can check no vector that it does not see, so what is wrong with one is found here.
+    """
+    assert done.trace is not None, "the one exchange is training"
+    means = torch.stack([done.trace.losses.mean(), done.trace.stepsizes.mean()])
+    values = torch.cat([done.message["delta"].double(), means.double()]).cpu()
+    if not values.isfinite().all():
+        raise LeavesRoundError(INFINITE)
+    try:
+        check_bound(round + 1, done.trace.as_cohort, np.array([client]))
+    except LowerBoundError:
+        raise LeavesRoundError(BELOW) from None
+    clipped = bool((values.abs() > limit).any())
+    return np.append(values.numpy(), limit * clipped)
+
+
+def needed(cohort: int) -> int:
+    """Two thirds: so many must stay to the end, and so many would have to collude with the server."""
+    return max(LEAST, -(-2 * cohort // 3))
+
+
+@dataclass(frozen=True)
+class SecureTransport:
+    """The sum of an exchange by Flower's protocol, and nothing else.
+
+    Attributes:
+        membership: who is there.
+        context: Flower's, which its workflow works in.
+        digest: of the run, by which clients find their state.
+    """
+
+    membership: Membership
+    context: Context | None
+    digest: str
+    tells = False
+
+    def check(self, setup: Setup) -> None:
+        """Refuse what does not go with sums of masked vectors."""
+        config = self.membership.config
+        one_vector_only("secure aggregation", config.algorithm, setup.algorithm, setup.network)
+        for name, value, only in (("weights", config.plan.weights, "uniform"), ("mean", config.mean, "mean")):
+            if value != only:
+                raise ConfigurationError(f"secure aggregation knows sums alone: {name} must be {only!r}; got {value!r}")
+        if config.privacy is not None:
+            raise ConfigurationError("secure aggregation and differential privacy (clip-norm) do not go together yet")
+        cohort = config.plan.active(setup.data.clients)
+        if not LEAST <= cohort <= MOST:
+            raise ConfigurationError(f"secure aggregation needs {LEAST} to {MOST} clients a round; cohort is {cohort}")
+
+    def least(self, audience: int) -> int:
+        """So many must stay to the end of the protocol, whatever the minimum cohort is."""
+        return needed(audience)
+
+    def ask(self, setup: Setup, state: State, exchange: Exchange, audience: Indices, heard: Heard) -> list[str]:
+        """One run of the protocol. It is repeated only if it broke off: two sums of one round would tell too much.
+
+        If it broke off because some clients were silent, it is tried again without them, if enough are left.
+        """
+        config, nodes = self.membership.config, self.membership.nodes
+        x = ndarrays_to_parameters([state.x.cpu().numpy()])
+        limit = config.clipping_range
+        there = [client for client in audience.tolist() if client in nodes]
+        least = needed(len(audience) + len(heard.refused))
+        if len(there) < least:
+            return [f"only {len(there)} clients are connected"]
+        answering = [client for client in there if client not in heard.silent]
+        requests = {
+            nodes[client]: FitIns(x, cast(Any, dict(request(self.digest, state, exchange, client)) | {"range": limit}))
+            for client in (answering if len(answering) >= least else there)
+        }
+        clients = {nodes[client]: client for client in there}
+        asked = Asked(self.membership.grid, requests)
+        self._aggregate(asked, state.round, least)
+        heard.infinite.update({clients[node]: None for node in asked.left(INFINITE)})
+        bound = f"round {state.round + 1}: {BELOW}; set `lower` lower. The losses are in the clients' logs"
+        heard.below.update({clients[node]: LowerBoundError(bound) for node in asked.left(BELOW)})
+        heard.silent.update(clients[node] for node in asked.silent)
+        events = [f"client {clients[node]}: {reason}" for node, reason in sorted(asked.reasons.items())]
+        if not asked.nodes:
+            heard.unused = len(asked.vectors)
+            return [*events, "secure aggregation broke off"]
+        heard.sound.update(sorted((clients[node], asked) for node in asked.nodes))
+        absent = set(audience.tolist()) - heard.sound.keys() - set(heard.refused)
+        return events + [f"client {client}: not in the sum" for client in sorted(absent)]
+
+    def combine(self, setup: Setup, state: State, exchange: Exchange, heard: Heard, diverged: bool) -> Collected:
+        """The mean over the clients in the sum; of a diverged run NaN, on which a session ends."""
+        clients = np.array(sorted(heard.infinite if diverged else heard.sound), dtype=np.int64)
+        collected = Collected(
+            clients=clients,
+            mean={"delta": torch.full_like(state.x, torch.nan)},
+            buffers=state.buffers,
+            states=state.clients,
+            trace=None,
+            gradients=0,
+            bytes_up=0,
+            bytes_down=len(clients) * bytes_of([state.x]),
+            ledger=state.ledger,
+        )
+        if diverged:
+            return collected
+        asked: Asked = next(iter(heard.sound.values()))
+        delta, (loss, stepsize, clipped) = asked.mean[: -len(BESIDE)], asked.mean[-len(BESIDE) :].tolist()
+        limit = self.membership.config.clipping_range
+        many = round(clipped / limit * len(clients))
+        return replace(
+            collected,
+            mean={"delta": delta.to(state.x)},
+            gradients=asked.gradients,
+            bytes_up=8 * (1 + len(asked.mean)) * len(clients),  # masked numbers, and the masked weight
+            means={"cohort_loss": loss, "stepsize_mean": stepsize},
+            events=(f"values of {many} clients were clipped at {limit:g}",) if many else (),
+        )
+
+    def evaluate(self, setup: Setup, state: State) -> Scores:
+        """Nothing: scores of single clients are not asked for."""
+        return Scores({})
+
+    def _aggregate(self, asked: "Asked", round: int, least: int) -> None:
+        config = self.membership.config
+        workflow = SecAggPlusWorkflow(
+            1.0, least, max_weight=1.0, clipping_range=config.clipping_range, timeout=config.deadline
+        )
+        if self.context is None:
+            raise ConfigurationError("secure aggregation needs Flower's context: use secagg_server_app")
+        context = LegacyContext(self.context, strategy=cast(Any, asked), client_manager=cast(Any, asked))
+        context.state.config_records[MAIN_CONFIGS_RECORD] = ConfigRecord({Key.CURRENT_ROUND: round + 1})
+        context.state.array_records[MAIN_PARAMS_RECORD] = ArrayRecord()
+        workflow(cast(Any, asked), context)
+
+
+class Asked:
+    """What Flower's workflow takes for grid, strategy and clients: one round's requests, and room for the mean.
+
+    Attributes:
+        silent: nodes that did not share their keys; Flower's unmasking needs those of all.
+        reasons: why nodes left the round, for those that said so.
+        vectors: nodes whose masked vector is in.
+        nodes: those in the mean; none if the protocol broke off.
+        mean: of their vectors.
+        gradients: what they cost.
+    """
+
+    def __init__(self, grid: Grid, requests: dict[int, FitIns]) -> None:
+        self.grid = grid
+        self.requests = requests
+        self.stage = 0
+        self.silent: set[int] = set()
+        self.reasons: dict[int, str] = {}
+        self.vectors: set[int] = set()
+        self.nodes: list[int] = []
+        self.mean = torch.empty(0)
+        self.gradients = 0
+
+    def left(self, reason: str) -> list[int]:
+        """The nodes that left for this reason."""
+        return [node for node, own in self.reasons.items() if own == reason]
+
+    def send_and_receive(self, messages: Iterable[Message], timeout: float | None = None) -> list[Message]:
+        """One stage of the protocol; if the keys of one are missing after the first two, it ends."""
+        messages = list(messages)
+        replies = list(self.grid.send_and_receive(messages, timeout=timeout))
+        self.stage += 1
+        heard = {reply.metadata.src_node_id for reply in replies if not reply.has_error()}
+        if self.stage <= KEYS:
+            self.silent = {message.metadata.dst_node_id for message in messages} - heard
+        elif self.stage == KEYS + 1:
+            self.vectors = heard
+            for reply in replies:
+                for reason in (INFINITE, BELOW):
+                    if reply.has_error() and reason in (reply.error.reason or ""):
+                        self.reasons[reply.metadata.src_node_id] = reason
+        return [] if self.silent else replies
+
+    def num_available(self) -> int:
+        """How many clients there are to ask."""
+        return len(self.requests)
+
+    def configure_fit(self, server_round: int, parameters: Any, client_manager: Any) -> list[tuple[Any, FitIns]]:
+        """The requests by node."""
+        return [(SimpleNamespace(node_id=node), ins) for node, ins in self.requests.items()]
+
+    def aggregate_fit(
+        self, server_round: int, results: list[tuple[Any, FitRes]], failures: list[Any]
+    ) -> tuple[None, dict[str, Any]]:
+        """Keep the mean, which every result holds."""
+        self.nodes = [proxy.node_id for proxy, _ in results]
+        self.mean = torch.from_numpy(parameters_to_ndarrays(results[0][1].parameters)[0])
+        self.gradients = sum(int(res.metrics.get("gradients", 0)) for _, res in results)
+        return None, {}

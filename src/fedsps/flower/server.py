@@ -1,0 +1,300 @@
+"""The server's side: the rounds of an algorithm over Flower's grid, with the answers of whoever is there."""
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import platformdirs
+import torch
+import torch.nn.functional as F
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+from torch import nn
+
+from fedsps.core import streams
+from fedsps.core.contract import Exchange
+from fedsps.core.streams import Indices
+from fedsps.core.vectors import DTYPES, Tensors
+from fedsps.data.clients import ClientData, Samples, held_out
+from fedsps.engine.history import COLUMNS, FEDERATION_COLUMNS, Row
+from fedsps.engine.round import Collected
+from fedsps.engine.session import Scores, Session, on_test
+from fedsps.engine.setup import Setup, State, start
+from fedsps.errors import ConfigurationError, DataError, FedspsError
+from fedsps.flower.config import RunConfig
+from fedsps.flower.membership import Membership
+from fedsps.flower.plain import PlainTransport
+from fedsps.flower.privacy import epsilon, explain, one_vector_only
+from fedsps.flower.store import NEVER
+from fedsps.flower.transport import Heard, MakeTransport, Transport
+from fedsps.model.logistic import network_of
+from fedsps.model.network import Loss, Network
+from fedsps.runs.checkpoint import Checkpoint
+from fedsps.runs.files import only_one
+from fedsps.runs.result import SUMMARY, Result, frame
+from fedsps.runs.spec import Spec
+
+
+def server_app(
+    model: Callable[[Context], nn.Module],
+    test: Callable[[Context], Samples] | None = None,
+    loss: Loss = F.cross_entropy,
+    transport: MakeTransport = PlainTransport,
+) -> ServerApp:
+    """A Flower `ServerApp` for every algorithm of the catalogue.
+
+    Args:
+        model: makes the module; training starts from its parameters (drawn under the run's seed).
+        test: loads the server's own test data, if it has any.
+        loss: the clients' loss.
+        transport: how answers travel; see `fedsps.flower.secagg` for sums that hide single clients.
+    """
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        try:
+            config = RunConfig.of(context.run_config)
+            with streams.torch_seed(config.plan.seed, "model"):
+                module = model(context)
+            federate(grid, config, module, None if test is None else test(context), loss, transport, context)
+        except FedspsError as error:
+            say(f"error: {error}")
+            raise
+
+    return app
+
+
+def federate(
+    grid: Grid,
+    config: RunConfig,
+    module: nn.Module,
+    test: Samples | None = None,
+    loss: Loss = F.cross_entropy,
+    transport: MakeTransport = PlainTransport,
+    context: Context | None = None,
+) -> Result:
+    """Run a federation to its end, from the last checkpoint if there is one, and write its run folder.
+
+    Args:
+        grid: Flower's way to the nodes.
+        config: the run configuration.
+        module: the model before training.
+        test: the server's own test data, if it has any.
+        loss: the clients' loss.
+        transport: how answers travel.
+        context: Flower's, for transports that need it.
+    """
+    torch.set_num_threads(config.threads)
+    network = network_of(module.to(DTYPES[config.dtype]), loss)
+    membership = Membership(grid, config)
+    spec = config.spec(network, membership.count())
+    folder = Path(config.runs or platformdirs.user_data_path("fedsps") / "runs").expanduser().resolve() / spec.digest
+    folder.mkdir(parents=True, exist_ok=True)
+    server = Server(membership, transport(membership, context, spec.digest))
+    with only_one(folder, f"another server works on this run in {folder}: wait for it, or stop it"):
+        return _run(server, network, spec, RunFolder(folder, spec.digest, str(network.x.device)), test)
+
+
+def _run(server: "Server", network: Network, spec: Spec, folder: "RunFolder", test: Samples | None) -> Result:
+    membership, config = server.membership, server.config
+    folder.forget_finished()
+    saved = folder.load()
+    if saved is None:
+        sizes = membership.known_sizes()
+    else:
+        sizes = saved[0].ledger["sizes"].numpy()
+        membership.wait(min(30.0, config.start_deadline), lambda: not membership.missing)
+        say(f"going on after round {saved[0].round}")
+    setup = _setup(config, ClientData(torch.empty(0), torch.empty(0), sizes), network)
+    server.transport.check(setup)
+    held = None if test is None else held_out(test).to(network.x, network.accepted)
+
+    def evaluate(state: State) -> Scores:
+        scores = server.evaluate(setup, state)
+        return Scores(scores.values | on_test(setup, state, held), scores.events)
+
+    state = start(setup, _new_ledger(sizes))
+    session = Session(setup, state, server.collect, evaluate, membership.complaints)
+    say(f"{config.algorithm} with {len(sizes)} clients, {config.plan.rounds} rounds; run folder {folder.folder}")
+    cohort = config.plan.active(len(sizes))
+    session.run(
+        callback=lambda row: say(line(row, config.plan.rounds, cohort)),
+        saver=folder,
+        save_seconds=0,
+    )
+    if session.diverged_at is not None:
+        say(f"diverged in round {session.diverged_at}: the model is that of round {session.state.round}")
+    facts: dict[str, Any] = {"clients": len(sizes), "model": _short(network)}
+    if server.tells:
+        facts["train_samples"] = int(sizes.sum())
+    if config.privacy is not None:
+        counted = session.state.ledger["counted"].tolist()
+        facts["privacy"] = config.privacy.claim(counted, session.state.round, cohort)
+        say(explain(facts["privacy"]))
+    result = Result(
+        model=network.module(session.state.result, session.state.buffers),
+        history=frame(session.rows, [*COLUMNS, *FEDERATION_COLUMNS]),
+        spec=spec,
+        diverged_at=session.diverged_at,
+        data=facts,
+    )
+    result.save(folder.folder)
+    folder.forget()
+    say(f"finished: {folder.folder}")
+    return result
+
+
+def _setup(config: RunConfig, data: ClientData, network: Network) -> Setup:
+    """The run, seen from the server, which knows how many samples each client has and nothing else."""
+    algorithm = config.built
+    if config.mean != "mean" and not algorithm.sends_delta_only:
+        sent = ", ".join(name for part in algorithm.parts for name in part.sends)
+        raise ConfigurationError(
+            f"mean = {config.mean!r} is for algorithms that send delta alone; {config.algorithm} also sends {sent}"
+        )
+    if config.privacy is not None:
+        one_vector_only("differential privacy (clip-norm)", config.algorithm, algorithm, network)
+    setup = config.setup(network, data)
+    if config.minimum_cohort > data.clients:
+        raise ConfigurationError(
+            f"minimum-cohort is {config.minimum_cohort}, but there are only {data.clients} clients"
+        )
+    return setup
+
+
+def _new_ledger(sizes: Indices) -> Tensors:
+    """What the server notes of the clients: their own states stay with them.
+
+    `since` is the last round in which each one's answer was counted, `counted` in how many that was, `token` tells the
+    run from an earlier one with the same spec.
+    """
+    return {
+        "sizes": torch.from_numpy(sizes),
+        "since": torch.full((len(sizes),), NEVER),
+        "counted": torch.zeros(len(sizes), dtype=torch.int64),
+        "token": torch.tensor(secrets.randbits(62)),
+    }
+
+
+def counted(state: State, clients: Indices) -> Tensors:
+    """The ledger after a round in which these clients' answers were counted."""
+    since, times = state.ledger["since"].clone(), state.ledger["counted"].clone()
+    since[torch.from_numpy(clients)] = state.round
+    times[torch.from_numpy(clients)] += 1
+    return state.ledger | {"since": since, "counted": times}
+
+
+@dataclass(frozen=True)
+class Server:
+    """Collects the answers of exchanges and evaluations: the one loop over repeats and refusals.
+
+    Attributes:
+        membership: who is there.
+        transport: how answers travel.
+    """
+
+    membership: Membership
+    transport: Transport
+
+    @property
+    def config(self) -> RunConfig:
+        """The run configuration."""
+        return self.membership.config
+
+    @property
+    def tells(self) -> bool:
+        """Whether the clients tell more of their data than the message."""
+        return self.transport.tells and self.config.privacy is None
+
+    def collect(self, setup: Setup, state: State, exchange: Exchange, audience: Indices) -> Collected:
+        """Ask the audience; a round that too few answer is repeated. Where one client is enough, try them in turn."""
+        config, membership = self.config, self.membership
+        hoped, groups = audience, [audience] * (1 + config.retries)
+        if exchange.first_client_only:
+            hoped = setup.cohort_of(state.round)
+            groups = [np.array([client]) for client in hoped]
+        least = 1 if exchange.first_client_only else self.transport.least(len(audience))
+        heard, events, failures = Heard(), [], ["nobody was asked"]
+
+        def there() -> set[int]:
+            return set(hoped.tolist()).intersection(membership.nodes).difference(heard.refused)
+
+        for attempt, group in enumerate(groups):
+            events += membership.wait(config.deadline if attempt else 0, lambda: len(there()) >= least)
+            heard.again()
+            failures = self.transport.ask(setup, state, exchange, np.setdiff1d(group, heard.refused), heard)
+            events += failures
+            left = len(hoped) - len(heard.refused)
+            if len(heard.sound) >= least or left < least or left <= len(heard.refused):
+                break
+        done = exchange.first_client_only and bool(heard.sound)
+        if heard.is_half(heard.below) and not done:
+            raise next(iter(heard.below.values()))
+        diverged = heard.is_half(heard.infinite) and not done
+        if len(heard.sound) < least and not diverged:
+            raise DataError(
+                f"round {state.round + 1}: {len(heard.sound)} of {len(audience)} clients answered, {least} are needed "
+                f"({'; '.join(failures)}). Run it again to go on from round {state.round}"
+            )
+        collected = self.transport.combine(setup, state, exchange, heard, diverged)
+        ledger = counted(state, collected.clients) if exchange.action == "train" else state.ledger
+        return replace(collected, ledger=ledger, events=(*events, *collected.events))
+
+    def evaluate(self, setup: Setup, state: State) -> Scores:
+        """What clients say of the model, unless privacy forbids it: then the epsilon so far."""
+        privacy, clients = self.config.privacy, setup.data.clients
+        if privacy is not None:
+            most = int(state.ledger["counted"].max())
+            return Scores({"epsilon": epsilon(most, clients, clients, privacy.noise_multiplier, privacy.delta)})
+        if not state.result.isfinite().all():  # diverged: there is nothing to ask
+            return Scores({})
+        return self.transport.evaluate(setup, state)
+
+
+class RunFolder(Checkpoint):
+    """A checkpoint in a folder that may hold a finished run, which stays until a round of the new one is saved."""
+
+    def save(self, state: State, rows: list[Row]) -> None:
+        """Write all or nothing; with the first round the finished run is over."""
+        super().save(state, rows)
+        if rows:
+            (self.folder / SUMMARY).unlink(missing_ok=True)
+
+    def forget_finished(self) -> None:
+        """A checkpoint beside a finished run is none to go on from."""
+        if (self.folder / SUMMARY).exists():
+            self.forget()
+
+
+def _short(network: Network) -> str:
+    """The class of the model."""
+    return network.description.partition("(")[0]
+
+
+def line(row: Row, rounds: int, cohort: int) -> str:
+    """One round in one line of the log."""
+    words = [f"round {row['round']}/{rounds}"]
+    for name, label in (
+        ("cohort_loss", "cohort loss"),
+        ("train_loss", "loss"),
+        ("test_accuracy", "accuracy"),
+        ("client_test_accuracy", "clients' accuracy"),
+        ("epsilon", "epsilon"),
+    ):
+        if not np.isnan(row[name]):
+            words.append(f"{label} {row[name]:.4f}")
+    if not np.isnan(row["stepsize_mean"]):
+        spread = "" if np.isnan(row["stepsize_std_clients"]) else f" ± {row['stepsize_std_clients']:.2g}"
+        words.append(f"stepsize {row['stepsize_mean']:.3g}{spread}")
+    words.append(f"{row['clients']} of {cohort} clients")
+    words.append(f"{row['seconds']:.2f} s")
+    return "  ".join(words) + (f"  [{row['events']}]" if row["events"] else "")
+
+
+def say(text: str) -> None:
+    """A line in the run's log, which Flower streams to whoever asked for the run."""
+    print(text, flush=True)  # noqa: T201

@@ -1,0 +1,46 @@
+"""Tensors to Flower's records and back. Arrays travel in NumPy's format, and nothing is ever unpickled."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from torch import Tensor
+
+from fedsps.core.vectors import Tensors
+
+MODEL = ("model", "buffers")  # the records that a model travels in
+
+
+def model(x: Tensor, buffers: Tensors) -> dict[str, ArrayRecord]:
+    """A model as records: buffers may have any name, so they are kept apart."""
+    return dict(zip(MODEL, (arrays({"x": x}), arrays(buffers)), strict=True))
+
+
+def arrays(tensors: Tensors) -> ArrayRecord:
+    """Named tensors as a record."""
+    return ArrayRecord({name: Array(value.detach().cpu().contiguous().numpy()) for name, value in tensors.items()})
+
+
+def tensors(content: RecordDict, name: str, like: Tensor | None = None) -> Tensors:
+    """The tensors of a record, on the device of `like`; empty if there is no such record."""
+    if name not in content.array_records:
+        return {}
+    sent = {key: torch.from_numpy(np.array(value.numpy())) for key, value in content.array_records[name].items()}
+    return sent if like is None else {key: value.to(like.device) for key, value in sent.items()}
+
+
+def facts(**plain: Any) -> ConfigRecord:
+    """Plain values as a record."""
+    return ConfigRecord(plain)
+
+
+def values(content: RecordDict, name: str) -> Mapping[str, Any]:
+    """The plain values of a record; empty if there is no such record."""
+    return dict(content.config_records[name]) if name in content.config_records else {}
+
+
+def error(text: str) -> RecordDict:
+    """What a client answers if it cannot."""
+    return RecordDict({"error": facts(text=text)})

@@ -1,0 +1,56 @@
+"""Logistic regression's loss and gradient in closed form: the paper's convex model, without autograd."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fedsps.core.vectors import Tensors
+from fedsps.model.models import LogisticRegression
+from fedsps.model.network import Loss, Network, is_masked, plain_mean
+
+
+class Logistic(Network):
+    """`LogisticRegression` under its own loss (a test holds it against autograd).
+
+    z = W u + b,   p = softmax(z) or sigmoid(z),   dF/dz = (p - y) / B,   dF/dW = (dF/dz) u^T,   dF/db = sum dF/dz
+    """
+
+    def loss_and_gradient(
+        self, x: Tensor, buffers: Tensors, inputs: Tensor, targets: Tensor
+    ) -> tuple[Tensor, Tensor, Tensors]:
+        """As `Network.loss_and_gradient`, by two matrix products; masked or probability targets go the general way."""
+        if self._sizes[1] > 1 and (targets.is_floating_point() or is_masked(targets)):
+            return super().loss_and_gradient(x, buffers, inputs, targets)
+        features = inputs.flatten(x.ndim)  # [..., B, p]
+        weight, bias = x.split(self._sizes, dim=-1)
+        weight = weight.unflatten(-1, self._shapes[0])
+        logits = weight @ features.transpose(-1, -2) + bias.unsqueeze(-1)  # [..., K, B], faster than [..., B, K]
+        truth = targets.unsqueeze(-2)  # [..., 1, B]
+        if self._sizes[1] == 1:
+            truth = truth.to(x.dtype)
+            losses = F.binary_cross_entropy_with_logits(logits, truth, reduction="none").squeeze(-2)
+            slope = logits.sigmoid() - truth
+        else:
+            log_p = logits.log_softmax(-2)
+            losses = -log_p.gather(-2, truth).squeeze(-2)
+            slope = log_p.exp().scatter_add(-2, truth, torch.full_like(truth, -1, dtype=x.dtype))
+        slope = slope / targets.shape[-1]
+        gradient = torch.cat([(slope @ features).flatten(-2), slope.sum(-1)], dim=-1)
+        return losses.mean(-1), gradient, buffers
+
+    def sample_bytes(self, inputs: Tensor, targets: Tensor) -> int:
+        """The logits and a few tensors of their shape."""
+        return 8 * self._sizes[1] * self.x.element_size()
+
+
+def network_of(module: nn.Module, loss: Loss = F.cross_entropy) -> Network:
+    """The fastest `Network` for a module and a loss: closed forms where there are any, autograd for the rest.
+
+    >>> type(network_of(LogisticRegression(4, 3))).__name__, type(network_of(nn.Linear(4, 3))).__name__
+    ('Logistic', 'Network')
+    """
+    if type(module) is LogisticRegression and all(parameter.requires_grad for parameter in module.parameters()):
+        own = F.binary_cross_entropy_with_logits if len(module.bias) == 1 else F.cross_entropy
+        if plain_mean(loss) is own:
+            return Logistic(module, loss)
+    return Network(module, loss)

@@ -1,0 +1,298 @@
+"""The only file that knows `nn.Module`: it turns a module and a loss into functions of one flat vector x."""
+
+import copy
+import hashlib
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from fedsps.core.vectors import Tensors
+from fedsps.errors import ConfigurationError
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""Outputs and targets of a batch in, one number out."""
+
+IGNORED = -100  # cross-entropy's mark for a sample that does not count
+
+
+class Network:
+    """A module and a loss as functions of one flat vector x: what the engines know of a model.
+
+    x holds the module's trainable parameters one after another, in the order of `named_parameters`; frozen ones
+    (`requires_grad=False`) stay what they are. Buffers (batch-norm statistics) are not part of x, and no rule sees
+    them. The module given is copied and never touched.
+
+    A module of convolutions may say that it takes images in any memory layout by an attribute `channels_last = True`:
+    on a CPU, convolutions and pooling are faster in that layout, and so is one client after another, since stacked
+    convolutions know no such layout.
+
+    Args:
+        module: any module that maps a batch of inputs to a tensor.
+        loss: maps outputs and targets of a batch to one number.
+
+    >>> network = Network(nn.Linear(2, 3))
+    >>> network.x.shape
+    torch.Size([9])
+    >>> inputs, targets = torch.ones(5, 4, 2), torch.zeros(5, 4, dtype=torch.long)  # 5 clients, batches of 4
+    >>> loss, gradient, _ = network.loss_and_gradient(network.x.expand(5, -1), {}, inputs, targets)
+    >>> loss.shape, gradient.shape
+    (torch.Size([5]), torch.Size([5, 9]))
+    """
+
+    def __init__(self, module: nn.Module, loss: Loss = F.cross_entropy) -> None:
+        if isinstance(loss, nn.Module) and any(parameter.requires_grad for parameter in loss.parameters()):
+            raise ConfigurationError(
+                f"{type(loss).__name__} has trainable parameters, which would not be trained: put them into the model"
+            )
+        self._module = copy.deepcopy(module).train()
+        self._watched = _WithBuffers(self._module)
+        self._loss = loss
+        trained = trainable(self._module)
+        self._names = list(trained)
+        self._shapes = [parameter.shape for parameter in trained.values()]
+        self._sizes = [parameter.numel() for parameter in trained.values()]
+        self._x = torch.cat([parameter.detach().flatten() for parameter in trained.values()])
+        self._buffers = {name: buffer.detach().clone() for name, buffer in self._module.named_buffers()}
+        self._plain_mean = plain_mean(loss)
+
+    @property
+    def x(self) -> Tensor:
+        """The starting point: the given module's parameters, `[d]`."""
+        return self._x
+
+    @property
+    def buffers(self) -> Tensors:
+        """The given module's buffers."""
+        return self._buffers
+
+    @property
+    def prefers_loop(self) -> bool:
+        """Whether one client after another is faster than all at once: on a CPU, for modules of convolutions."""
+        return bool(getattr(self._module, "channels_last", False)) and self._x.device.type == "cpu"
+
+    def loss_and_gradient(
+        self, x: Tensor, buffers: Tensors, inputs: Tensor, targets: Tensor
+    ) -> tuple[Tensor, Tensor, Tensors]:
+        """Loss `[...]`, gradient `[..., d]` and updated buffers of one batch for each client, in training mode.
+
+        One backward of the summed loss gives all gradients, since each client's loss depends on its own x alone.
+
+        Args:
+            x: the clients' points, `[..., d]`.
+            buffers: theirs, each `[..., *]`.
+            inputs: a batch for each, `[..., B, *]`.
+            targets: of the batch, `[..., B, *]`.
+        """
+        if not self._module.training:  # setting it takes a while
+            self._module.train()
+        buffers = {name: value.clone() for name, value in buffers.items()}  # batch norm updates them in place
+        x = x.detach().requires_grad_()
+        with torch.enable_grad():
+            loss, buffers = self._losses(x, buffers, inputs, targets)
+            if loss.shape != x.shape[:-1]:
+                raise ConfigurationError(
+                    f"the loss function must return one number for a batch; it returned a tensor of shape "
+                    f"{tuple(loss.shape[x.ndim - 1 :])}: use reduction='mean'"
+                )
+            (gradient,) = torch.autograd.grad(loss.sum(), x)
+        return loss.detach(), gradient, {name: value.detach() for name, value in buffers.items()}
+
+    def _losses(self, x: Tensor, buffers: Tensors, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensors]:
+        """Each client's loss, `[...]`, and buffers; a plain mean is taken over all clients at once, which is faster."""
+        leading, parameters = x.ndim - 1, self._parameters(x)
+        if self._plain_mean is not None and targets.ndim == leading + 1 and not is_masked(targets):
+            outputs, after = stacked(self._forward, leading)(parameters, buffers, self._layout(inputs))
+            losses = self._plain_mean(outputs.flatten(0, leading), targets.flatten(), reduction="none")
+            return losses.unflatten(0, targets.shape).mean(-1), after
+        losses, after = stacked(self._batch_loss, leading)(parameters, buffers, self._layout(inputs), targets)
+        return losses, after
+
+    def _forward(self, parameters: Tensors, buffers: Tensors, inputs: Tensor) -> tuple[Tensor, Tensors]:
+        """The outputs and the buffers after them, whether the module changed those in place or put new ones."""
+        state = {f"module.{name}": value for name, value in (parameters | buffers).items()}
+        outputs, after = functional_call(self._watched, state, (inputs,))
+        if not isinstance(outputs, Tensor):
+            raise ConfigurationError(
+                f"the model must return a tensor; {type(self._module).__name__} returned {type(outputs).__name__}: "
+                "wrap it in a module that returns its logits"
+            )
+        return outputs, after
+
+    def _batch_loss(
+        self, parameters: Tensors, buffers: Tensors, inputs: Tensor, targets: Tensor
+    ) -> tuple[Tensor, Tensors]:
+        outputs, after = self._forward(parameters, buffers, inputs)
+        return self.loss(outputs, targets), after
+
+    def _parameters(self, x: Tensor) -> Tensors:
+        pieces = x.split(self._sizes, dim=-1)
+        return {
+            name: piece.unflatten(-1, shape) if shape else piece.squeeze(-1)
+            for name, piece, shape in zip(self._names, pieces, self._shapes, strict=True)
+        }
+
+    def outputs(self, x: Tensor, buffers: Tensors, inputs: Tensor) -> Tensor:
+        """The module's outputs for `inputs [B, *]` at one point `x [d]`, in evaluation mode and without gradients."""
+        self._module.eval()
+        with torch.no_grad():
+            return self._forward(self._parameters(x), buffers, self._layout(inputs))[0]
+
+    def _layout(self, inputs: Tensor) -> Tensor:
+        """A batch of images with channels last in memory, if the module may have it so."""
+        return inputs.to(memory_format=torch.channels_last) if self.prefers_loop and inputs.ndim == 4 else inputs
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The loss of a batch, given the module's outputs; a cross-entropy of samples none of which counts is 0."""
+        if self._plain_mean is not F.cross_entropy or targets.is_floating_point():
+            return self._loss(outputs, targets)
+        return F.cross_entropy(outputs, targets, reduction="sum") / (targets != IGNORED).sum().clamp(min=1)
+
+    @property
+    def description(self) -> str:
+        """What tells models apart: the module as it prints itself, its frozen parameters, and the loss."""
+        frozen = hashlib.sha256()
+        for parameter in self._module.parameters():
+            if not parameter.requires_grad:
+                frozen.update(parameter.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
+        prints_itself = isinstance(self._loss, nn.Module | partial)
+        loss = repr(self._loss) if prints_itself else getattr(self._loss, "__qualname__", "loss")
+        return f"{self._module!r} with {frozen.hexdigest()} under {loss}"
+
+    @property
+    def is_plain_mean(self) -> bool:
+        """Whether the loss is known to be the plain mean of its samples' losses: cross-entropies without weights."""
+        return self._plain_mean is not None
+
+    def sample_losses(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
+        """The losses `[B]` whose mean `loss` is; None where the loss is not known to be such a mean."""
+        if self._plain_mean is None or targets.ndim != 1 or is_masked(targets):
+            return None
+        return self._plain_mean(outputs, targets, reduction="none")
+
+    def hits(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
+        """1 for right predictions, 0 for wrong ones, NaN where the target does not count; None where it has no meaning.
+
+        The prediction is the class with the largest output, or the sign of a single logit under a binary
+        cross-entropy.
+        """
+        if is_binary(self._loss):
+            return ((outputs > 0) == (targets > 0.5)).to(outputs.dtype) if outputs.shape == targets.shape else None
+        if targets.is_floating_point() or outputs.ndim != targets.ndim + 1 or outputs.shape[0] != targets.shape[0]:
+            return None
+        simple = outputs.ndim == 2 and bool((targets < outputs.shape[1]).all())
+        if not simple and not is_cross_entropy(self._loss):
+            return None
+        counted = targets != getattr(self._loss, "ignore_index", IGNORED)
+        return (outputs.argmax(1) == targets).to(outputs.dtype).where(counted, torch.nan)
+
+    def accepted(self, targets: Tensor) -> Tensor:
+        """The targets in the dtype that the loss wants: class numbers as int64, yes and no as floats."""
+        if is_binary(self._loss):
+            return targets.to(self._x.dtype)
+        return targets.long() if is_cross_entropy(self._loss) and not targets.is_floating_point() else targets
+
+    def check_targets(self, outputs: Tensor, targets: Tensor) -> None:
+        """Refuse class numbers that the model has no output for."""
+        if not is_cross_entropy(self._loss) or targets.is_floating_point() or outputs.ndim < 2:
+            return
+        counted = targets[targets != getattr(self._loss, "ignore_index", IGNORED)]
+        if counted.numel() and not 0 <= counted.min() <= counted.max() < outputs.shape[1]:
+            raise ConfigurationError(
+                f"the model has {outputs.shape[1]} outputs, but targets go from {counted.min()} to {counted.max()}: "
+                "it needs one output for each class, and targets that count from 0"
+            )
+
+    def sample_bytes(self, inputs: Tensor, targets: Tensor) -> int:
+        """What the forward pass of one sample keeps for the backward, measured on a batch by watching autograd."""
+        kept: dict[int, int] = {}
+
+        def watch(tensor: Tensor) -> Tensor:
+            storage = tensor.untyped_storage()
+            kept[storage.data_ptr()] = storage.nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(watch, lambda tensor: tensor):
+            self.loss_and_gradient(self.x, self.buffers, inputs, targets)
+        return sum(kept.values()) // len(inputs)
+
+    def module(self, x: Tensor, buffers: Tensors) -> nn.Module:
+        """A copy of the module with these parameters and buffers, in evaluation mode."""
+        module = copy.deepcopy(self._module).eval()
+        with torch.no_grad():
+            own = dict(module.named_parameters())
+            for name, value in self._parameters(x).items():
+                own[name].copy_(value)
+            for name, buffer in module.named_buffers():
+                buffer.copy_(buffers[name])
+        return module
+
+
+class _WithBuffers(nn.Module):
+    """A module that returns its buffers beside its outputs."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+        self.has_buffers = any(True for _ in module.buffers())  # looking for them in each pass takes a while
+
+    def forward(self, inputs: Tensor) -> tuple[Any, Tensors]:
+        outputs = self.module(inputs)
+        return outputs, dict(self.module.named_buffers()) if self.has_buffers else {}
+
+
+def stacked(function: Callable[..., Any], axes: int) -> Callable[..., Any]:
+    """The function over so many leading axes of all its arguments; each client draws its own dropout."""
+    for _ in range(axes):
+        function = vmap(function, randomness="different")
+    return function
+
+
+def trainable(module: nn.Module) -> dict[str, nn.Parameter]:
+    """The module's trainable parameters, once it is sure that they make one vector."""
+    lazy = [name for name, parameter in module.named_parameters() if nn.parameter.is_lazy(parameter)]
+    if lazy:
+        raise ConfigurationError(
+            f"parameter {lazy[0]!r} is not initialised yet: pass one batch through the model first"
+        )
+    parameters = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+    if not parameters:
+        raise ConfigurationError(f"{type(module).__name__} has no trainable parameter: nothing to train")
+    kinds = {(parameter.dtype, parameter.device) for parameter in parameters.values()}
+    if len(kinds) > 1 or not next(iter(kinds))[0].is_floating_point:
+        mixed = ", ".join(sorted(f"{dtype} on {device}" for dtype, device in kinds))
+        raise ConfigurationError(
+            f"all trainable parameters must have one floating dtype and device; found {mixed}: "
+            "convert the model with model.to(...)"
+        )
+    return parameters
+
+
+def plain_mean(loss: Loss) -> Callable[..., Tensor] | None:
+    """The functional form of a loss that is the plain mean of its samples' losses; None if it is not known to be."""
+    if type(loss) is nn.CrossEntropyLoss:
+        plain = loss.weight is None and loss.reduction == "mean" and loss.label_smoothing == 0
+        return F.cross_entropy if plain and loss.ignore_index == IGNORED else None
+    if type(loss) is nn.BCEWithLogitsLoss:
+        plain = loss.weight is None and loss.pos_weight is None and loss.reduction == "mean"
+        return F.binary_cross_entropy_with_logits if plain else None
+    return loss if loss in (F.cross_entropy, F.binary_cross_entropy_with_logits) else None
+
+
+def is_masked(targets: Tensor) -> bool:
+    """Whether some class numbers mark samples that do not count."""
+    return not targets.is_floating_point() and bool((targets < 0).any())
+
+
+def is_cross_entropy(loss: Loss) -> bool:
+    """Whether the loss takes one output for each class, and class numbers."""
+    return loss is F.cross_entropy or isinstance(loss, nn.CrossEntropyLoss)
+
+
+def is_binary(loss: Loss) -> bool:
+    """Whether the loss takes logits of a yes or no."""
+    return loss is F.binary_cross_entropy_with_logits or isinstance(loss, nn.BCEWithLogitsLoss)

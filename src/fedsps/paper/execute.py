@@ -1,0 +1,92 @@
+"""Search and train what the panels of a page ask for. Everything is cached."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from fedsps.engine.history import Row
+from fedsps.methods.notation import Named, named, parse
+from fedsps.paper.page import Cost, Job, Line, Panel, Records, Scale, Tuned
+from fedsps.runs import tune as tuning
+from fedsps.runs.parallel import run_all
+from fedsps.runs.result import Result
+from fedsps.runs.spec import Spec
+
+
+def train(panels: Sequence[Panel], job: Job) -> Records:
+    """Tune, then train every line of every panel on each seed; what is there already is read."""
+    chosen: dict[tuple[str, str], Named] = {}
+    searches: list[tuning.TuningResult] = []
+    for panel in panels:
+        for line in panel.lines:
+            if isinstance(line.algorithm, str):
+                chosen[panel.name, line.label] = parse(line.algorithm)[0]
+            else:
+                searches.append(searched(panel, line, line.algorithm, job))
+                chosen[panel.name, line.label] = getattr(searches[-1], line.algorithm.pick)
+    specs_by_line = {
+        (panel.name, line.label, seed): Spec.of(
+            chosen[panel.name, line.label], seed=seed, **(dict(panel.settings) | dict(line.settings))
+        )
+        for panel in panels
+        for line in panel.lines
+        for seed in range(job.seeds)
+    }
+    specs = list({spec.digest: spec for spec in specs_by_line.values()}.values())  # panels may share runs
+    done = [0] * len(specs)
+
+    def watch(number: int, row: Row) -> None:
+        done[number] = row["round"]
+        job.tell("training", sum(done), sum(spec.plan.rounds for spec in specs))
+
+    results = dict(
+        zip((spec.digest for spec in specs), run_all(specs, job.runs, jobs=job.jobs, watch=watch), strict=True)
+    )
+    runs: dict[str, dict[str, list[Result]]] = {}
+    digests: dict[tuple[str, str], list[str]] = {}
+    for (name, label, _), spec in specs_by_line.items():
+        runs.setdefault(name, {}).setdefault(label, []).append(results[spec.digest])
+        digests.setdefault((name, label), []).append(spec.digest)
+    return Records(runs, digests, cost=cost(list(results.values()), searches))
+
+
+def cost(results: Sequence[Result], searches: Sequence[tuning.TuningResult]) -> Cost:
+    """What runs and searches took; lines may share a search."""
+    tables = [one.table for one in {one.search.name: one for one in searches}.values()]
+    return Cost(
+        runs=len(results),
+        seconds=sum(float(result.history["seconds"].sum()) for result in results),
+        trials=sum(len(table) for table in tables),
+        search_seconds=sum(float(table["seconds"].sum()) for table in tables),
+    )
+
+
+def searched(panel: Panel, line: Line, tuned: Tuned, job: Job) -> tuning.TuningResult:
+    """What a search on the panel's setting found, with a seed that is not reported."""
+    what = f"tuning {tuned.algorithm} for {panel.name}"
+    return tuning.run_search(
+        search(panel, line, tuned, job.scale),
+        job.runs,
+        jobs=job.jobs,
+        progress=lambda done, size: job.tell(what, done, size),
+    )
+
+
+def search(panel: Panel, line: Line, tuned: Tuned, scale: Scale) -> tuning.Search:
+    """The line's own grid, or the paper's, on the panel's setting; the smoke scale tries two client stepsizes."""
+    start = named(tuned.algorithm)
+    grid = {"client_stepsize": (0.01, 0.1)} if scale == "smoke" else tuning.PAPER_GRID
+    space = tuned.grid or {key: values for key, values in grid.items() if key in start.parameters}
+    settings = search_settings(panel, line, scale)
+    if scale == "smoke":
+        return tuning.Search(Spec.of(start, **settings), dict(space))
+    if tuned.halve_from:
+        settings["evaluate_every"] = tuned.halve_from
+    return tuning.Search(Spec.of(start, **settings), dict(space), halve_from=tuned.halve_from)
+
+
+def search_settings(panel: Panel, line: Line, scale: Scale) -> dict[str, Any]:
+    """A line's setting with the seed of the searches, and fewer evaluations."""
+    settings = dict(panel.settings) | dict(line.settings) | {"seed": tuning.TUNING_SEED}
+    if scale != "smoke":
+        settings["evaluate_every"] = max(10, settings["evaluate_every"])
+    return settings

@@ -1,0 +1,47 @@
+"""Results in words: titles, numbers, durations."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedsps.runs.result import Result
+from fedsps.runs.spec import Spec
+
+
+def spec_title(spec: Spec) -> str:
+    """What a spec trains on, in one line: data, model, split and setting."""
+    if spec.task is None:
+        return f"clients of Python{_rounds(spec)}"
+    task = spec.task
+    clients = "clients of the data" if task.partition == "natural" else f"{task.clients} clients"
+    return f"{Path(task.data).name}, {task.model}, {task.partition}, {clients}{_rounds(spec)}"
+
+
+def run_title(result: Result) -> str:
+    """What a run trained on, in one line; a run from Python or of a federation does not name its data."""
+    if result.spec.task is not None:
+        return spec_title(result.spec)
+    return f"{result.data.get('model', 'model')}, {result.data.get('clients', '?')} clients{_rounds(result.spec)}"
+
+
+def _rounds(spec: Spec) -> str:
+    cohort = f", {spec.plan.cohort} a round" if spec.plan.cohort else ""
+    return f"{cohort}, {spec.plan.local_steps} local steps, batch {spec.plan.batch_size or 'all'}"
+
+
+def shown(value: float | None) -> str:
+    """A number in four digits, or a dash where there is none.
+
+    >>> shown(0.123456), shown(None), shown(float("nan"))
+    ('0.1235', '-', '-')
+    """
+    return "-" if value is None or np.isnan(value) else f"{value:.4g}"
+
+
+def finite(rows: list[dict[Any, Any]]) -> list[dict[str, Any]]:
+    """Records for JSON, which has no infinity and no NaN: they become null."""
+    return [
+        {str(key): None if isinstance(value, float) and not np.isfinite(value) else value for key, value in row.items()}
+        for row in rows
+    ]

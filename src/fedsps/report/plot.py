@@ -1,0 +1,268 @@
+"""The only file that draws with matplotlib (the extra `plot`)."""
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from fedsps.engine.history import TITLES
+from fedsps.errors import ConfigurationError
+from fedsps.methods.registry import CATALOGUE
+
+# One colour an algorithm throughout; variants of one algorithm differ in shade and line style. Readers with any colour
+# vision can tell the first ones apart: they are Okabe and Ito's.
+COLOURS = {name: kind.colour for name, kind in CATALOGUE.items() if kind.colour}
+OTHERS = ("#4D4D4D", "#B2182B", "#2166AC", "#762A83", "#1B7837")
+LINES = ("-", "--", "-.", ":")
+LEGEND: dict[str, Any] = {"fontsize": 7, "framealpha": 0.8, "edgecolor": "none"}  # readable over curves
+Colour = tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class Curves:
+    """One pair of axes: a column of the histories of each line, over the seeds, against rounds."""
+
+    heading: str
+    column: str
+    histories: Mapping[str, Sequence[pd.DataFrame]]  # label -> one table for each seed
+    algorithms: Mapping[str, str]  # label -> the algorithm, for the colour
+    logarithmic: bool = True
+    across: str = "round"
+
+
+def comparison(
+    histories: Mapping[str, Sequence[pd.DataFrame]],
+    algorithms: Mapping[str, str],
+    title: str,
+    path: Path | None = None,
+) -> Any:
+    """Loss, test accuracy and stepsize against rounds, with one legend; the figure, written if there is a path."""
+    panels = [
+        Curves("training loss", "train_loss", histories, algorithms),
+        Curves("test accuracy", "test_accuracy", histories, algorithms, logarithmic=False),
+        Curves("mean stepsize", "stepsize_mean", histories, algorithms),
+    ]
+    figure = drawn(panels, title)
+    if path is not None:
+        write(figure, [path])
+    return figure
+
+
+def draw(
+    panels: Sequence[Curves],
+    paths: Sequence[Path],
+    title: str = "",
+    columns: int = 4,
+    bands: Mapping[str, str] | None = None,
+) -> None:
+    """Write axes side by side; see `drawn`."""
+    save(drawn(panels, title, columns, bands), paths)
+
+
+def drawn(panels: Sequence[Curves], title: str = "", columns: int = 4, bands: Mapping[str, str] | None = None) -> Any:
+    """Axes side by side: mean over seeds, band from the least to the largest; one legend if it is true of all.
+
+    `bands` names, for some columns, another one that holds their deviation: the band is then the mean of that.
+    """
+    one_legend = len(panels) > 1 and len({tuple(panel.histories) for panel in panels}) == 1
+    figure, axes = _side_by_side(len(panels), columns, beneath=0.6 if one_legend else 0.0)
+    for axis, panel in zip(axes, panels, strict=True):
+        _curves(axis, panel, (bands or {}).get(panel.column))
+        if not one_legend:
+            axis.legend(**LEGEND)
+    if one_legend:
+        handles, labels = axes[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), frameon=False, fontsize=9)
+    if title:
+        figure.suptitle(title, fontsize=11)
+    return figure
+
+
+def _side_by_side(count: int, columns: int, beneath: float = 0.0) -> tuple[Any, list[Any]]:
+    """A figure with so many axes, in rows of at most so many, and room beneath them in inches."""
+    columns = min(columns, count)
+    rows = -(-count // columns)
+    size = (4.15 * columns, 3.4 * rows + beneath)
+    figure, grid = _pyplot().subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
+    axes = list(grid.flat)
+    for axis in axes[count:]:
+        axis.remove()
+    return figure, axes[:count]
+
+
+def _dress(axis: Any, heading: str, across: str, up: str) -> None:
+    axis.set_title(heading, fontsize=10)
+    axis.set_xlabel(across)
+    axis.set_ylabel(up)
+    axis.grid(True, which="major", alpha=0.25)
+    axis.spines[["top", "right"]].set_visible(False)
+
+
+def save(figure: Any, paths: Sequence[Path]) -> None:
+    """Write a figure in every format that the paths' endings name, and forget it."""
+    write(figure, paths)
+    _pyplot().close(figure)
+
+
+def write(figure: Any, paths: Sequence[Path]) -> None:
+    """Write a figure in every format that the paths' endings name."""
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        undated = {"CreationDate": None} if path.suffix.lower() == ".pdf" else {}  # equal figures are equal files
+        figure.savefig(path, dpi=150, metadata=undated)
+
+
+def _curves(axis: Any, panel: Curves, deviation: str | None) -> None:
+    names = {label: panel.algorithms[label] for label in panel.histories}
+    widths = np.linspace(2.8, 1.2, len(names)) if len(names) > 1 else [1.5]  # curves that coincide show their edges
+    for (label, tables), (colour, style), width in zip(panel.histories.items(), styles(names), widths, strict=True):
+        table = across_seeds(tables, panel.column)
+        axis.plot(table.index, table["mean"], color=colour, linestyle=style, linewidth=width, label=label)
+        low, high = table["min"], table["max"]
+        if deviation is not None:
+            spread = across_seeds(tables, deviation)["mean"]
+            low, high = (table["mean"] - spread).clip(lower=0), table["mean"] + spread
+        axis.fill_between(table.index, low, high, color=colour, alpha=0.15, linewidth=0)
+    words = TITLES.get(panel.column, panel.column)
+    _dress(axis, panel.heading, panel.across, words if words not in panel.heading else "")
+    if panel.logarithmic and deviation is None:
+        logarithmic(axis)
+    elif "accuracy" in panel.column:  # the first rounds would stretch the axis
+        rounds, drawn = np.concatenate([line.get_xydata() for line in axis.get_lines()]).T
+        later = drawn[(rounds > 0.1 * rounds.max()) & np.isfinite(drawn)]
+        if later.size:
+            axis.set_ylim(bottom=later.min() - 0.01)
+
+
+def logarithmic(axis: Any, which: Literal["x", "y"] = "y") -> None:
+    """A log scale with plain numbers at 1, 2 and 5, or at the powers of ten where the range is wide."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axis.set(**{f"{which}scale": "log"})
+    low, high = axis.get_xlim() if which == "x" else axis.get_ylim()
+    scale = axis.xaxis if which == "x" else axis.yaxis
+    subs = (1.0, 2.0, 5.0) if high / max(low, 1e-300) < 1e4 else (1.0,)
+    scale.set_major_locator(LogLocator(subs=subs, numticks=12))
+    scale.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    scale.set_minor_formatter(NullFormatter())
+
+
+def styles(algorithms: Mapping[str, str]) -> list[tuple[Any, str]]:
+    """Colour and line style of each line (label -> algorithm).
+
+    Variants of one algorithm get lighter in turn; where there are more than line styles, they begin darker.
+    """
+    others = iter(OTHERS * (1 + len(algorithms) // len(OTHERS)))
+    colours = {name: COLOURS.get(name) or next(others) for name in dict.fromkeys(algorithms.values())}
+    order = list(algorithms.values())
+    chosen = []
+    for place, name in enumerate(order):
+        variant, variants = order[:place].count(name), order.count(name)
+        share = variant / max(1, variants - 1)
+        own = _rgb(colours[name])
+        dark, light = _between((own, (0.0, 0.0, 0.0)), 0.7), _between((own, (1.0, 1.0, 1.0)), 0.45)
+        shades = (dark, own, light) if variants > len(LINES) else (own, light)
+        chosen.append((_between(shades, share), LINES[variant % len(LINES)]))
+    return chosen
+
+
+def _rgb(colour: str) -> Colour:
+    """From #RRGGBB."""
+    red, green, blue = (int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5))
+    return red, green, blue
+
+
+def _between(colours: Sequence[Colour], share: float) -> Colour:
+    """The colour at this share of the way through several."""
+    place = share * (len(colours) - 1)
+    red, green, blue = (float(np.interp(place, range(len(colours)), one)) for one in zip(*colours, strict=True))
+    return red, green, blue
+
+
+def across_seeds(histories: Sequence[pd.DataFrame], column: str) -> pd.DataFrame:
+    """Mean, least and largest value of a column by round; what was not evaluated or not finite is left out."""
+    joined = pd.concat([history.set_index("round")[column].dropna() for history in histories], axis=1)
+    joined = joined.replace([np.inf, -np.inf], np.nan)
+    return pd.DataFrame({"mean": joined.mean(axis=1), "min": joined.min(axis=1), "max": joined.max(axis=1)})
+
+
+def check(path: Path) -> None:
+    """Refuse, before hours of training, a figure that could not be written after them."""
+    import matplotlib.figure
+
+    known = matplotlib.figure.Figure().canvas.get_supported_filetypes()
+    if path.suffix.removeprefix(".").lower() not in known:
+        raise ConfigurationError(f"a figure cannot be written as {str(path)!r}: use .png, .pdf or .svg")
+    if path.is_dir():
+        raise ConfigurationError(f"{path} is a folder: name a file for the figure")
+
+
+def is_available() -> bool:
+    """Whether matplotlib is installed."""
+    return importlib.util.find_spec("matplotlib") is not None
+
+
+def check_available() -> None:
+    """Refuse to go on without matplotlib, before anything is trained."""
+    if not is_available():
+        raise ConfigurationError("figures need matplotlib: pip install 'fedsps[plot]'")
+
+
+def _pyplot() -> Any:
+    check_available()
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot
+
+    return matplotlib.pyplot
+
+
+def points(
+    panels: Mapping[str, Mapping[str, tuple[Sequence[float], Any]]],
+    algorithms: Mapping[str, str],
+    across: str,
+    up: str,
+    paths: Sequence[Path],
+) -> None:
+    """Points on log axes: by heading and label, places and `[places, seeds]` values, drawn one by one."""
+    figure, axes = _side_by_side(len(panels), len(panels))
+    looks = dict(zip(algorithms, styles(algorithms), strict=True))
+    for axis, (heading, series) in zip(axes, panels.items(), strict=True):
+        for label, (places, values) in series.items():
+            colour, style = looks[label]
+            axis.plot(places, np.median(values, axis=1), color=colour, linestyle=style, linewidth=1.2, label=label)
+            axis.scatter(np.repeat(places, values.shape[1]), values.ravel(), color=colour, s=14, alpha=0.6)
+        logarithmic(axis, "x")
+        logarithmic(axis, "y")
+        _dress(axis, heading, across, up)
+        axis.legend(**LEGEND)
+    save(figure, paths)
+
+
+def shares(
+    panels: Mapping[str, Mapping[str, Any]],
+    algorithms: Mapping[str, str],
+    across: str,
+    reference: str,
+    paths: Sequence[Path],
+) -> None:
+    """By heading and label, the share of values up to each one, those that are not finite last; the reference is 1."""
+    figure, axes = _side_by_side(len(panels), 3)
+    looks = dict(zip(algorithms, styles(algorithms), strict=True))
+    for axis, (heading, series) in zip(axes, panels.items(), strict=True):
+        for label, values in series.items():
+            colour, style = looks[label]
+            found = np.sort(values[np.isfinite(values)])
+            heights = np.arange(1, len(found) + 1) / len(values)
+            axis.step(found, heights, where="post", color=colour, linestyle=style, linewidth=1.5, label=label)
+        axis.axvline(1.0, color=COLOURS["fedsps"], linestyle=":", linewidth=1.2, label=reference)
+        logarithmic(axis, "x")
+        axis.set_ylim(0, 1.02)
+        _dress(axis, heading, across, "share")
+        axis.legend(**LEGEND)
+    save(figure, paths)

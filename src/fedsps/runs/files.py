@@ -1,0 +1,72 @@
+"""Files that matter: written all or nothing, locked, read with a clear error."""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from fedsps.errors import ConfigurationError, DataError
+
+
+def replace_file(path: Path, write: Callable[[Path], object]) -> None:
+    """Write a file all or nothing: the old one stays until the new one is complete and on the disk.
+
+    Args:
+        path: the file.
+        write: writes the new content to the path that it is given, which lies beside the file.
+    """
+    partial = path.with_name(f"{path.name}.partial")
+    write(partial)
+    with partial.open("rb") as file:
+        os.fsync(file.fileno())
+    partial.replace(path)
+    if os.name != "nt":  # the name itself must survive a power cut too
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write a value as JSON, all or nothing."""
+    text = json.dumps(content, indent=2) + "\n"
+    replace_file(path, lambda partial: partial.write_text(text, encoding="utf-8"))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file; a `DataError` names the file and what is wrong with it."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} cannot be read ({error})") from error
+    if not isinstance(content, dict):
+        raise DataError(f"{path} does not hold a JSON object")
+    return content
+
+
+def file_digest(path: Path) -> str:
+    """The sha256 of a file."""
+    if not path.is_file():
+        raise DataError(f"there is no file {path}")
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def only_one(folder: Path, refusal: str) -> Iterator[None]:
+    """Refuse, in these words, while another process holds the folder; it is let go of when the process ends."""
+    lock = FileLock(folder / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise ConfigurationError(refusal) from error
+    try:
+        yield
+    finally:
+        lock.release()

@@ -1,0 +1,417 @@
+"""Search for the best parameters of an algorithm, by a grid or a Bayesian search. The only file that knows Optuna.
+
+The winner has the lowest mean `train_loss` over the last tenth of the rounds, on a seed that no figure reports.
+Trials live in a storage (SQLite by default, any Optuna URL for several machines), runs in their folders: an interrupted
+search goes on where it stopped.
+"""
+
+import hashlib
+import itertools
+import json
+import os
+import platform
+import random
+import re
+import time
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass, replace
+from math import inf, prod
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import pandas as pd
+
+from fedsps.methods import notation
+from fedsps.methods.notation import Named
+from fedsps.checks import choice, count
+from fedsps.errors import ConfigurationError
+from fedsps.runs.parallel import workers
+from fedsps.runs.result import Result
+from fedsps.runs.run import run
+from fedsps.engine.history import Row
+from fedsps.runs.spec import Spec
+
+TUNING_SEED = 1000
+OWNER = f"{platform.node()}:{os.getpid()}"  # who runs a trial
+BEAT = 30.0  # seconds after which its owner says again that it lives
+SILENT = 20  # so many beats without a word, and another machine counts as dead
+Sampler = Literal["grid", "tpe"]
+Progress = Callable[[int, int], None]  # trials finished, trials in all
+PAPER_GRID = {
+    "client_stepsize": (1e-4, 1e-3, 1e-2, 1e-1, 1.0),
+    "server_stepsize": (1e-3, 1e-2, 1e-1, 1.0),
+    "eps": (1e-8, 1e-4, 1e-3, 1e-2, 1e-1, 1.0),
+}
+"""Table 1 of the paper. FedAvg has the first two; FedAdam is given FedAMS's."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """Any value from `low` to `high`, sampled on a logarithmic scale; for the Bayesian search."""
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.low < self.high < inf:
+            raise ConfigurationError(f"a range goes from a number above 0 to a larger one; got {self.low}..{self.high}")
+
+
+Space = dict[str, tuple[Any, ...] | Range]
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is searched: the run that stays the same, and the parameters that vary.
+
+    Attributes:
+        spec: the run.
+        space: values, or a range, for each parameter that varies.
+        sampler: "grid" tries every point, "tpe" is Bayesian.
+        trials: of the Bayesian search; a grid has its own number.
+        halve_from: at this round, four times it, ... a trial is dropped that is not in the best quarter of those that
+            have come as far; 0: never.
+    """
+
+    spec: Spec
+    space: Space
+    sampler: Sampler = "grid"
+    trials: int = 50
+    halve_from: int = 0
+
+    def __post_init__(self) -> None:
+        choice("sampler", self.sampler, get_args(Sampler))
+        count("trials", self.trials)
+        count("halve_from", self.halve_from, least=0)
+        if not self.space:
+            raise ConfigurationError(f"nothing to search: give {self.spec.algorithm} several values of a parameter")
+        if self.sampler == "grid" and any(isinstance(values, Range) for values in self.space.values()):
+            raise ConfigurationError("a grid needs values, a/b/c; ranges, a..b, are for the sampler tpe")
+        for name, values in self.space.items():
+            for value in () if isinstance(values, Range) else values:
+                if not isinstance(value, str | int | float | None):
+                    raise ConfigurationError(f"{name} cannot be searched: {value!r} is neither a number nor a word")
+
+    @property
+    def size(self) -> int:
+        """The number of trials."""
+        sizes = [len(values) for values in self.space.values() if not isinstance(values, Range)]
+        return prod(sizes) if self.sampler == "grid" else self.trials
+
+    @property
+    def name(self) -> str:
+        """The name of the study."""
+        text = json.dumps([self.spec.digest, self.sampler, self.halve_from, repr(self.space)])
+        return f"{self.spec.algorithm}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+    def at(self, parameters: dict[str, Any]) -> Spec:
+        """The run at one point of the space."""
+        return replace(self.spec, parameters=self.spec.parameters | parameters)
+
+
+@dataclass(frozen=True)
+class TuningResult:
+    """What a search found.
+
+    Attributes:
+        search: what was searched.
+        table: a row a trial: its parameters, `score`, `seconds`, whether it `diverged` or was `dropped`, and the
+            `digest` of its run; the best first.
+    """
+
+    search: Search
+    table: pd.DataFrame
+
+    def _named(self, row: int) -> Named:
+        point = {name: self.table[name].tolist()[row] for name in self.search.space}
+        return self.search.at(point).named
+
+    @property
+    def best(self) -> Named:
+        """The trial with the lowest score among those that ran to the end."""
+        return self._named(int(np.argmin(self._finished("min"))))
+
+    @property
+    def worst(self) -> Named:
+        """The largest finite score."""
+        return self._named(int(np.argmax(self._finished("max"))))
+
+    def _finished(self, kind: str) -> np.ndarray[Any, Any]:
+        scores = self.table["score"].to_numpy(float)
+        usable = np.isfinite(scores) & ~self.table["dropped"].to_numpy(bool)
+        if not usable.any():
+            raise ConfigurationError(
+                f"all {len(scores)} trials of {self.search.spec.algorithm} diverged: widen the search"
+            )
+        return np.where(usable, scores, np.inf if kind == "min" else -np.inf)
+
+    @property
+    def diverged(self) -> int:
+        """How many trials diverged."""
+        return int(self.table["diverged"].sum())
+
+
+def parse_space(text: str) -> tuple[Named, Space]:
+    """An algorithm and its space from one word: values a/b/c, ranges a..b; a bare name takes the paper's grid."""
+    name, given = notation.read(text)
+    ranges: dict[str, Range] = {}
+    for key, written in given.items():
+        low, dots, high = written.partition("..")
+        if dots:
+            ranges[key] = _range(f"{key}={written}", low, high)
+            given[key] = low
+    variants = notation.variants(name, given)
+    first = variants[0]
+    space: Space = dict(ranges)
+    for key in first.parameters:
+        values = tuple(dict.fromkeys(variant.parameters[key] for variant in variants))
+        if len(values) > 1:
+            space[key] = values
+    if not space and ":" not in text:
+        space = {key: values for key, values in PAPER_GRID.items() if key in first.parameters}
+    return first, space
+
+
+def _range(setting: str, low: str, high: str) -> Range:
+    if "/" in low + high:
+        raise ConfigurationError(f"{setting!r} is both a range, a..b, and values, a/b/c: take one of them")
+    try:
+        ends = float(low), float(high)
+    except ValueError as error:
+        raise ConfigurationError(f"{setting!r} is not a range of numbers, like 0.001..1") from error
+    return Range(*ends)
+
+
+def score(result: Result) -> float:
+    """The mean `train_loss` over the last tenth of the rounds; infinite if the run diverged."""
+    if result.diverged_at is not None:
+        return np.inf
+    table = result.history
+    last = table["train_loss"][table["round"] > 0.9 * table["round"].max()].dropna()
+    if last.empty:
+        raise ConfigurationError("no round in the last tenth was evaluated: set evaluate_every to a tenth or less")
+    return float(last.mean())
+
+
+def tune(
+    algorithm: str,
+    *,
+    sampler: Sampler = "grid",
+    trials: int = 50,
+    halve_from: int = 0,
+    runs: str | Path = "runs",
+    storage: str | None = None,
+    jobs: int = 1,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> TuningResult:
+    """Search an algorithm's parameters: lowest mean train loss over the last tenth of the rounds.
+
+    Args:
+        algorithm: with the values to search, "fedavg:client_stepsize=0.01/0.1/1", or a range for tpe,
+            "fedavg:client_stepsize=1e-4..1"; a bare name takes the paper's grid.
+        sampler: "grid" (every point) or "tpe" (Bayesian).
+        trials: of the Bayesian search.
+        halve_from: see `Search`.
+        runs: the folder of run folders, and of the search's own data base.
+        storage: an Optuna storage URL, shared by several machines; a file in `runs` if not given.
+        jobs: trials at the same time, in processes of one thread each.
+        progress: called with the trials that are finished, and all.
+        **settings: fields of `Task` and `Plan`, as `Spec.of` takes them. The seed is 1000 if not given, so that
+            tuning does not see the runs that are reported.
+    """
+    named, space = parse_space(algorithm)
+    spec = Spec.of(named, **({"seed": TUNING_SEED} | settings))
+    search = Search(spec, space, sampler=sampler, trials=trials, halve_from=halve_from)
+    return run_search(search, runs, storage=storage, jobs=jobs, progress=progress)
+
+
+def run_search(
+    search: Search,
+    runs: str | Path = "runs",
+    *,
+    storage: str | None = None,
+    jobs: int = 1,
+    progress: Progress | None = None,
+) -> TuningResult:
+    """Search, with `jobs` runs at the same time in processes of one thread each. What is there is not run again.
+
+    This process alone asks the storage for trials (two that share an SQLite file could be given the same one); the
+    workers only run them. Several machines share a search through a real database, one such process on each; all of
+    them wait for the last trial, and take over those of a machine that fell silent.
+    """
+    TrialState = _optuna().trial.TrialState
+    Path(runs).mkdir(parents=True, exist_ok=True)
+    url = storage or f"sqlite:///{Path(runs).resolve() / 'tune.db'}"
+    study = _study(search, url)
+    _queue(search, study)
+    with workers(jobs) as submit:
+        running: dict[Future[float | None], Any] = {}
+        try:
+            while True:
+                while len(running) < jobs and (trial := _next(search, study)) is not None:
+                    point = _point(search, trial)
+                    trial.set_user_attr("owner", OWNER)
+                    trial.set_user_attr("digest", search.at(point).digest)
+                    running[submit(_run_trial, search, str(runs), url, trial._trial_id, point)] = trial
+                if not running and not _others_run(study):
+                    break
+                if not running:
+                    time.sleep(1)
+                    _queue(search, study)
+                    continue
+                done, _ = wait(running, timeout=BEAT, return_when=FIRST_COMPLETED)
+                for trial in running.values():
+                    trial.set_user_attr("seen", time.time())
+                for future in done:
+                    value, trial = future.result(), running.pop(future)
+                    trial.set_user_attr("diverged", value == np.inf)
+                    study.tell(trial, value, state=None if value is not None else TrialState.PRUNED)
+                if progress is not None:
+                    progress(len(found_so_far(search, url).table), search.size)
+        except BaseException:
+            for trial in running.values():
+                study.tell(trial, state=TrialState.FAIL)
+            raise
+    return found_so_far(search, url)
+
+
+def _queue(search: Search, study: Any) -> None:
+    """Put every point of a grid in line that is neither done nor in line nor being run by a process that lives."""
+    TrialState = _optuna().trial.TrialState
+    taken = []
+    for trial in study.get_trials(deepcopy=False):
+        if trial.state == TrialState.RUNNING and not _is_alive(trial):
+            study.tell(trial.number, state=TrialState.FAIL)
+        elif trial.state != TrialState.FAIL:
+            taken.append(trial.system_attrs.get("fixed_params", trial.params))
+    if search.sampler == "grid":
+        names = list(search.space)
+        points = [dict(zip(names, values, strict=True)) for values in itertools.product(*search.space.values())]  # type: ignore[arg-type]
+        if search.halve_from:  # in a grid's own order each point may be better than all before it: none is dropped
+            random.Random(TUNING_SEED).shuffle(points)
+        for point in points:
+            if point not in taken:
+                study.enqueue_trial(point)
+
+
+def _others_run(study: Any) -> bool:
+    """Whether some trial is in line or being run; asked by a process that has none of its own."""
+    TrialState = _optuna().trial.TrialState
+    return bool(study.get_trials(deepcopy=False, states=(TrialState.WAITING, TrialState.RUNNING)))
+
+
+def _is_alive(trial: Any) -> bool:
+    """Whether the process that runs a trial still lives: on this machine, or heard of from another one lately."""
+    host, _, pid = trial.user_attrs.get("owner", "").rpartition(":")
+    if host != platform.node():
+        seen: float = trial.user_attrs.get("seen", trial.datetime_start.timestamp())
+        return time.time() - seen < SILENT * BEAT
+    try:
+        os.kill(int(pid), 0)
+    except OSError:
+        return False
+    return int(pid) != os.getpid()
+
+
+def _next(search: Search, study: Any) -> Any:
+    """The next trial, or None when there is none left."""
+    optuna = _optuna()
+    TrialState = optuna.trial.TrialState
+    states = [trial.state for trial in study.get_trials(deepcopy=False)]
+    # the seed moves on, or a search that goes on would draw its first points again
+    study.sampler = optuna.samplers.TPESampler(seed=TUNING_SEED + len(states))
+    wanted = search.sampler == "tpe" and len(states) - states.count(TrialState.FAIL) < search.trials
+    return study.ask() if wanted or TrialState.WAITING in states else None
+
+
+def _point(search: Search, trial: Any) -> dict[str, Any]:
+    return {
+        name: trial.suggest_float(name, values.low, values.high, log=True)
+        if isinstance(values, Range)
+        else trial.suggest_categorical(name, list(values))
+        for name, values in search.space.items()
+    }
+
+
+def _run_trial(search: Search, runs: str, url: str, number: int, point: dict[str, Any]) -> float | None:
+    """The score of one point; None if it was dropped early."""
+    spec = search.at(point)
+    if not search.halve_from:
+        return score(run(spec, runs))
+    trial = _optuna().trial.Trial(_study(search, url), number)
+
+    def report(row: Row) -> bool:
+        if not np.isfinite(row["train_loss"]):
+            return False
+        trial.report(row["train_loss"], row["round"])
+        return bool(trial.should_prune())
+
+    result = run(spec, runs, callback=report)
+    whole = len(result.history) == spec.plan.rounds or result.diverged_at is not None
+    return score(result) if whole else None
+
+
+def found_so_far(search: Search, url: str) -> TuningResult:
+    """The table of a study."""
+    TrialState = _optuna().trial.TrialState
+    rows = [
+        dict(trial.params)
+        | {
+            "score": trial.value if trial.value is not None else np.nan,
+            "diverged": trial.user_attrs.get("diverged", False),
+            "dropped": trial.state == TrialState.PRUNED,
+            "digest": trial.user_attrs.get("digest"),
+            "seconds": trial.duration.total_seconds(),
+        }
+        for trial in _study(search, url).get_trials(deepcopy=False)
+        if trial.state in (TrialState.COMPLETE, TrialState.PRUNED)
+    ]
+    columns = [*search.space, "score", "diverged", "dropped", "digest", "seconds"]
+    table = pd.DataFrame(rows, columns=columns)
+    for name, values in search.space.items():
+        if not isinstance(values, Range) and None in values:  # among numbers it would become NaN
+            table[name] = pd.Series([row[name] for row in rows], dtype=object)
+    table = table.drop_duplicates(subset=list(search.space), keep="first")
+    return TuningResult(search, table.sort_values("score", kind="stable").reset_index(drop=True))
+
+
+def _study(search: Search, url: str) -> Any:
+    optuna = _optuna()
+    storage = _open(url)
+    pruner = (
+        optuna.pruners.SuccessiveHalvingPruner(min_resource=search.halve_from, reduction_factor=4)
+        if search.halve_from
+        else optuna.pruners.NopPruner()
+    )
+    return optuna.create_study(storage=storage, study_name=search.name, pruner=pruner, load_if_exists=True)
+
+
+def _optuna() -> Any:
+    try:
+        import optuna
+    except ImportError as error:
+        raise ConfigurationError("tuning needs optuna: pip install 'fedsps[tune]'") from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
+
+
+def _open(url: str) -> Any:
+    optuna = _optuna()
+    waits = {"connect_args": {"timeout": 100}} if url.startswith("sqlite") else None
+    for _ in range(5):
+        try:
+            return optuna.storages.RDBStorage(url, engine_kwargs=waits)
+        except Exception as error:  # of the database, its driver, or the URL
+            problem = error
+            if not any(words in str(error).lower() for words in ("already exists", "unique constraint")):
+                break  # else another process makes the same tables at this moment
+            time.sleep(1)
+    hidden = re.sub(r":[^:@/]*@", ":***@", url)
+    reason = str(problem).strip().partition("\n")[0]
+    raise ConfigurationError(
+        f"the storage {hidden} cannot be opened: {reason}. It is an SQLAlchemy URL, "
+        "such as sqlite:///tune.db or postgresql://user:password@host/base, and the database's driver must be installed"
+    ) from problem
