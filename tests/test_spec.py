@@ -178,7 +178,7 @@ def test_a_damaged_cached_run_is_named_with_the_remedy(tmp_path, file, text, mes
     path.unlink() if text is None else path.write_text(text)
     with pytest.raises(fedsps.DataError, match=f"{spec.digest}.*{re.escape(message)}") as found:
         run(spec, tmp_path)
-    assert str(found.value).endswith("delete the folder and run again, or give train or compare --fresh")
+    assert str(found.value).endswith("delete the folder and run again, or run with fresh=True")
     assert len(run(spec, tmp_path, fresh=True).history) == 2, "the remedy works"
     assert len(run(spec, tmp_path).history) == 2
 

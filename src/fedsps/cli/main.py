@@ -84,11 +84,13 @@ def with_flags(message: str) -> str:
 
     >>> with_flags("cohort is 9, but there are only 5 clients")
     '--cohort is 9, but there are only 5 clients'
+    >>> with_flags("batch_size (None: all) must be a whole number of at least 1; got 0")
+    '--batch-size (or all) must be a whole number of at least 1; got 0'
     """
     from fedsps.cli.options import NAMES
 
     known = "|".join(sorted(map(re.escape, NAMES), key=len, reverse=True))
-    message = re.sub(r" \(None: all\)", " (or all)", message)
+    message = message.replace(" (None: all)", " (or all)").replace("fresh=True", "--fresh")
     return re.sub(rf"^({known})(?= (is|must|needs|of|\()|=)", lambda found: f"--{found[1].replace('_', '-')}", message)
 
 

@@ -25,7 +25,7 @@ from fedsps.version import __version__
 
 SPEC, HISTORY, SUMMARY, WEIGHTS = "spec.json", "history.parquet", "summary.json", "model.safetensors"
 KINDS: dict[str, Any] = {"diverged_at": int | None, "data": dict, "provenance": dict}  # what is read from a summary
-REMEDY = "delete the folder and run again, or give train or compare --fresh"
+REMEDY = "delete the folder and run again, or run with fresh=True"
 
 
 @cache

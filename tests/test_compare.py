@@ -1,0 +1,102 @@
+"""`fedsps.compare`, `fedsps.tune` and `fedsps.reproduce` from Python."""
+
+import numpy as np
+import pytest
+import torch
+from conftest import make_clients
+from torch import nn
+
+import fedsps
+from fedsps import Algorithm, ConfigurationError, Spec
+from fedsps.rules import SPS, PolynomialAverage
+from fedsps.runs.run import run
+
+
+def test_a_spec_is_compared_over_seeds(tmp_path):
+    spec = Spec.of("fedavg", rounds=4, seed=5)
+    words = ["fedsps", "fedavg:client_stepsize=0.1/1"]
+    found = fedsps.compare(words, spec=spec, seeds=2, runs=tmp_path, local_steps=2)
+    assert list(found.results) == list(found.table["algorithm"]) == [
+        "fedsps", "fedavg client_stepsize=0.1", "fedavg client_stepsize=1",
+    ]  # fmt: skip
+    for runs in found.results.values():
+        assert [one.spec.plan.seed for one in runs] == [5, 6]
+        assert {one.spec.plan.local_steps for one in runs} == {2}
+    alone = run(Spec.of("fedavg:client_stepsize=1", rounds=4, seed=6, local_steps=2), tmp_path / "alone")
+    together = found.results["fedavg client_stepsize=1"][1]
+    assert together.history["train_loss"].equals(alone.history["train_loss"])
+    assert len(list(tmp_path.glob("*/summary.json"))) == 6, "and its runs are there to be read"
+
+
+def test_ones_own_model_and_data_are_compared():
+    torch.manual_seed(0)
+    model, clients = nn.Linear(4, 3).double(), make_clients()
+    own = Algorithm(stepsize=SPS(), output=PolynomialAverage())
+    found = fedsps.compare(
+        [fedsps.FedSPS(cap=2.0), own, "fedams"],
+        model=model,
+        clients=clients,
+        test=clients[0],
+        rounds=3,
+        seeds=2,
+        seed=7,
+    )
+    assert list(found.results) == ["fedsps cap=2", "sps+polyaverage", "fedams"]
+    alone = fedsps.train(model, clients, algorithm=own, test=clients[0], rounds=3, seed=8)
+    second = found.results["sps+polyaverage"][1]
+    assert second.history.drop(columns="seconds").equals(alone.history.drop(columns="seconds"))
+    row = found.table.set_index("algorithm").loc["sps+polyaverage"]
+    finals = [one.history["train_loss"].iloc[-1] for one in found.results["sps+polyaverage"]]
+    assert row["final_train_loss"] == np.mean(finals)
+
+
+def test_the_target_is_the_best_final_loss_and_a_tenth(tmp_path):
+    found = fedsps.compare(["fedsps", "fedavg"], spec=Spec.of(rounds=5), runs=tmp_path)
+    assert found.target == pytest.approx(1.1 * found.table["final_train_loss"].min(), rel=1e-12)
+    assert "times 1.1" in found.note
+    given = fedsps.compare(["fedsps", "fedavg"], spec=Spec.of(rounds=5), runs=tmp_path, target=1.5)
+    assert given.target == 1.5 and "as given" in given.note
+    losses = given.results["fedsps"][0].history["train_loss"]
+    assert given.table["rounds_to_target"][0] == 1 + int((losses <= 1.5).argmax())
+
+
+def test_the_figure(tmp_path):
+    found = fedsps.compare(["fedsps", "fedavg"], spec=Spec.of(rounds=3), runs=tmp_path)
+    figure = found.figure(tmp_path / "out" / "figure.png")
+    assert (tmp_path / "out" / "figure.png").read_bytes().startswith(b"\x89PNG")
+    drawn = figure.axes[0].get_lines()
+    assert [line.get_label() for line in drawn] == ["fedsps", "fedavg"]
+    np.testing.assert_array_equal(drawn[0].get_ydata(), found.results["fedsps"][0].history["train_loss"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"algorithms": ["fedsps"]}, "either a spec, or a model and clients"),
+        ({"algorithms": ["fedsps"], "model": nn.Linear(4, 3)}, "both a model and clients"),
+        ({"algorithms": [], "spec": Spec.of()}, "nothing to compare"),
+        ({"algorithms": ["fedsps"], "spec": Spec.of(), "seeds": 0}, "seeds must be a whole number of at least 1"),
+        ({"algorithms": ["fedsps"], "model": nn.Linear(4, 3), "clients": make_clients(), "jobs": 2}, "jobs is for a spec"),
+        ({"algorithms": ["fedspss"], "spec": Spec.of()}, "did you mean fedsps"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(arguments, message, tmp_path):
+    with pytest.raises(ConfigurationError, match=message):
+        fedsps.compare(**arguments, runs=tmp_path)
+
+
+def test_tune_from_python(tmp_path):
+    found = fedsps.tune("fedavg:client_stepsize=0.01/1", runs=tmp_path, rounds=5)
+    assert found.best.parameters["client_stepsize"] == 1.0
+    assert found.search.spec.plan.seed == 1000
+    with pytest.raises(ConfigurationError, match="unknown sampler 'gird': did you mean grid"):
+        fedsps.tune("fedavg:client_stepsize=0.01/1", sampler="gird", runs=tmp_path)
+
+
+def test_reproduce_from_python(tmp_path):
+    (page,) = fedsps.reproduce("example1", output=tmp_path / "pages", runs=tmp_path / "runs")
+    assert page.page.name == "example1"
+    assert (tmp_path / "pages" / "README.md").read_text().startswith("# The paper, re-run")
+    assert {verdict.claim.id for verdict in page.verdicts} == {claim.id for claim in page.page.claims}
+    with pytest.raises(ConfigurationError, match="unknown page 'exampel1'"):
+        fedsps.reproduce("exampel1", output=tmp_path / "pages")
