@@ -21,7 +21,7 @@ from fedsps.runs.checkpoint import LATER, fingerprint
 
 OTHER = {
     "rounds": 7, "local_steps": 2, "batch_size": None, "cohort": 3, "weights": "samples", "augment": "crop-flip", "seed": 4,
-    "evaluate_every": 5,
+    "evaluate_every": 5, "evaluate_from": 3,
 }  # fmt: skip
 
 
@@ -82,4 +82,6 @@ def test_a_plan_fits_its_clients():
 def test_which_rounds_are_evaluated():
     plan = Plan(rounds=7, evaluate_every=3)
     assert [round for round in range(1, 8) if plan.is_evaluated(round)] == [3, 6, 7]
+    late = Plan(rounds=20, evaluate_every=3, evaluate_from=10)
+    assert [round for round in range(1, 21) if late.is_evaluated(round)] == [12, 15, 18, 20]
     assert not any(Plan(rounds=7, evaluate_every=0).is_evaluated(round) for round in range(1, 8))

@@ -123,9 +123,7 @@ def test_a_failing_run_says_so(federation):
 
 
 def test_ctrl_c_stops_the_run_and_not_the_federation(federation):
-    program = (
-        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from fedsps.cli import main; main()"
-    )
+    program = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from fedsps.cli.main import main; main()"
     with subprocess.Popen(
         [sys.executable, "-c", program, "federation", "run", TINY, "--folder", federation, "--run-config", "pause=60.0"],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"},

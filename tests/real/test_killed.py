@@ -105,9 +105,7 @@ def test_the_workers_of_a_killed_command_end_with_it(tmp_path):
 
 def test_ctrl_c_says_how_to_go_on(tmp_path):
     # a shell in the background has its children ignore Ctrl-C
-    program = (
-        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from fedsps.cli import main; main()"
-    )
+    program = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from fedsps.cli.main import main; main()"
     process = subprocess.Popen(
         [sys.executable, "-c", program, "train", "--rounds", "100000", "--json"],
         cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,

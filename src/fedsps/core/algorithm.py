@@ -167,6 +167,12 @@ class Algorithm:
         """Whether a client's message is one vector, its change of the model."""
         return not any(part.sends for part in self.parts)
 
+    @property
+    def in_span(self) -> bool:
+        """Whether clients need no coordinates of vectors; see `Part.in_span`."""
+        plain = self.penalty is None and self.compression is None
+        return plain and all(vars(type(part)).get("in_span", False) for part in self.parts)
+
     def check(self, clients: int) -> None:
         """Refuse what does not fit this number of clients."""
         for part in self.parts:

@@ -198,8 +198,11 @@ class Part:
         word: the part's name in compositions, `sps+amsgrad`; a part without one is for Python only.
         receives: names in the server's state that are broadcast to the clients.
         sends: names in the clients' messages, beside the server rule's own.
+        in_span: whether its work on clients needs of vectors their sums, products with scalars and norms alone, and no
+            coordinates. It speaks of the class itself and not of those that extend it.
     """
 
+    in_span: ClassVar[bool] = False
     word: ClassVar[str] = ""
     receives: ClassVar[tuple[str, ...]] = ()
     sends: ClassVar[tuple[str, ...]] = ()

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from fedsps.checks import positive
 from fedsps.core.contract import LossAndGradient, Part, Seen, Trace
-from fedsps.core.vectors import Tensors
+from fedsps.core.vectors import Tensors, along
 from fedsps.errors import ConfigurationError
 
 
@@ -90,6 +90,8 @@ class Direction(Part):
 class Gradient(Direction):
     """Plain stochastic gradient descent: the direction is the mini-batch gradient, `d = grad F_i(y; batch)`."""
 
+    in_span: ClassVar[bool] = True
+
     def check_with(self, stepsize: StepsizeRule, server: "ServerRule") -> None:
         """Every stepsize rule and server rule is defined with the gradient."""
 
@@ -156,6 +158,7 @@ class Average(ServerRule):
         stepsize: the server's stepsize (eta).
     """
 
+    in_span: ClassVar[bool] = True
     word: ClassVar[str] = "average"
     stepsize: float = 1.0
 
@@ -164,7 +167,7 @@ class Average(ServerRule):
 
     def __call__(self, state: Tensors, x: Tensor, mean: Tensors) -> tuple[Tensor, Tensors]:
         """Move by the mean change."""
-        return x + self.stepsize * mean["delta"], state
+        return x + along(self.stepsize) * mean["delta"], state
 
 
 @dataclass(frozen=True)

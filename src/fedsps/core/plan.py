@@ -36,9 +36,11 @@ class Plan:
         augment: "crop-flip" shifts images by up to 4 pixels and mirrors them, both at random.
         seed: decides cohorts and batches (in a spec also the partition and the model's start).
         evaluate_every: rounds between two evaluations; the last round is always evaluated. 0: never.
+        evaluate_from: the first round that may be evaluated; a search needs none before its last tenth.
 
-    >>> Plan(rounds=20, cohort=3)
-    Plan(rounds=20, local_steps=5, batch_size=20, cohort=3, weights='uniform', augment='none', seed=0, evaluate_every=1)
+    >>> plan = Plan(rounds=20, cohort=3, evaluate_every=8)
+    >>> plan.active(10), [round for round in range(1, 21) if plan.is_evaluated(round)]
+    (3, [8, 16, 20])
     >>> Plan(rounds=0)
     Traceback (most recent call last):
     fedsps.errors.ConfigurationError: rounds must be a whole number of at least 1; got 0
@@ -52,9 +54,13 @@ class Plan:
     augment: Augment = knob("none", "Data", "crop-flip: shift and mirror images at random.")
     seed: int = knob(0, "Training", "Decides partition, start, cohorts and batches.")
     evaluate_every: int = knob(1, "Training", "Rounds between two evaluations; 0: never.")
+    evaluate_from: int = knob(1, "Training", "The first round that may be evaluated; the last one always is.")
 
     def __post_init__(self) -> None:
-        for name, least in (("rounds", 1), ("local_steps", 1), ("seed", 0), ("evaluate_every", 0)):
+        for name, least in (
+            *(("rounds", 1), ("local_steps", 1), ("seed", 0)),
+            *(("evaluate_every", 0), ("evaluate_from", 1)),
+        ):
             object.__setattr__(self, name, count(name, getattr(self, name), least))
         for name in ("batch_size", "cohort"):
             if getattr(self, name) is not None:
@@ -77,7 +83,9 @@ class Plan:
 
     def is_evaluated(self, round: int) -> bool:
         """Whether round 1, 2, ... ends with an evaluation."""
-        return self.evaluate_every > 0 and (round % self.evaluate_every == 0 or round == self.rounds)
+        if self.evaluate_every == 0 or round == self.rounds:
+            return self.evaluate_every > 0
+        return round >= self.evaluate_from and round % self.evaluate_every == 0
 
 
 class Knobs(TypedDict, total=False):
@@ -91,6 +99,7 @@ class Knobs(TypedDict, total=False):
     augment: Augment
     seed: int
     evaluate_every: int
+    evaluate_from: int
 
 
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -3,11 +3,15 @@
     x           [..., d]    one vector for each place of the leading axes
     loss, gamma [...]       one scalar for each place
 
-`[]` is one client, `[clients]` all clients of a cohort at once. Every rule of the library is written once with
-these functions and serves both.
+`[]` is one client, `[clients]` all clients of a cohort at once, `[settings, clients]` those of a sweep. Every rule of
+the library is written once with these functions and serves all of them.
+
+A rule's own parameters are numbers, or in a sweep tensors with one number for each setting: `[settings, 1]` on the
+clients, `[settings]` on the server. They broadcast against scalars as they are, and against vectors by `along`.
 """
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,25 +23,64 @@ Tensors = dict[str, Tensor]
 """Named tensors: a message, a broadcast, or a state. What an algorithm keeps or sends is always one of these."""
 
 
-def norm_sq(v: Tensor) -> Tensor:
+class Implicit:
+    """A vector, or one for each place of the leading axes, that is not stored by its coordinates.
+
+    Sums, differences, products with scalars, norms and means over clients are all that most rules need of a vector
+    (those that say `in_span`); where a model's gradients lie in the span of a few samples, they cost far less than the
+    coordinates would. The functions of this file take such vectors as they take tensors; `fedsps.model.span` has one.
+    """
+
+    def norm_sq(self) -> Tensor:
+        """`||v||^2`, `[...]`."""
+        raise NotImplementedError
+
+    def times(self, factor: Tensor) -> Any:
+        """Each vector times its own scalar, `[...]`."""
+        raise NotImplementedError
+
+    def mean(self, weights: Tensor) -> Tensor:
+        """The weighted sum over the clients, the last leading axis, by its coordinates."""
+        raise NotImplementedError
+
+
+def along(parameter: float | Tensor) -> float | Tensor:
+    """A rule's parameter as it goes with vectors: a number as it is, `[...]` numbers of a sweep as `[..., 1]`.
+
+    >>> along(0.5), along(torch.tensor([0.5, 2.0])).shape
+    (0.5, torch.Size([2, 1]))
+    """
+    return parameter.unsqueeze(-1) if isinstance(parameter, Tensor) else parameter
+
+
+def filled(x: Tensor, value: float | Tensor) -> Tensor:
+    """A vector of the shape of `x [..., d]` with this parameter in each coordinate."""
+    return value.unsqueeze(-1).expand_as(x).clone() if isinstance(value, Tensor) else torch.full_like(x, value)
+
+
+def norm_sq(v: Tensor | Implicit) -> Tensor:
     """Squared Euclidean norm `||v||^2` over the last axis, `[..., d] -> [...]`, accumulated in float32 at least.
 
     >>> norm_sq(torch.tensor([[3.0, 4.0], [1.0, 0.0]]))
     tensor([25.,  1.])
     """
+    if isinstance(v, Implicit):
+        return v.norm_sq()
     if v.dtype in (torch.float16, torch.bfloat16):
         v = v.float()
     size: Tensor = torch.linalg.vecdot(v, v)
     return size
 
 
-def times(factor: Tensor, v: Tensor) -> Tensor:
+def times(factor: Tensor, v: Any) -> Any:
     """Each vector times its own scalar, `[...], [..., d] -> [..., d]`, in the dtype of the vector.
 
     >>> times(torch.tensor([2.0, 0.5]), torch.ones(2, 3))
     tensor([[2.0000, 2.0000, 2.0000],
             [0.5000, 0.5000, 0.5000]])
     """
+    if isinstance(v, Implicit):
+        return v.times(factor)
     return (factor.unsqueeze(-1) * v).to(v.dtype)
 
 

@@ -27,6 +27,7 @@ class Batches:
         fraction: `B / m_i`, `[...]`.
         iteration: the global iteration of the first step.
         most_samples: of a client that one evaluation may hold; larger batches are taken in pieces.
+        shared: leading axes of x that the batches do not have, since they are the same for all settings of a sweep.
         evaluations: how often the oracle was asked.
     """
 
@@ -38,6 +39,7 @@ class Batches:
     fraction: Tensor
     iteration: int
     most_samples: int
+    shared: int = 0
     evaluations: int = 0
 
     @property
@@ -69,15 +71,15 @@ class Batches:
     def _evaluate(self, x: Tensor, step: int) -> tuple[Tensor, Tensor, Tensors]:
         """Loss, gradient and buffers; of a batch in pieces, the mean of theirs by their share of the samples."""
         self.evaluations += 1
-        axis = x.ndim - 1
+        axis = x.ndim - 1 - self.shared
         if self.targets.shape[axis + 1] <= self.most_samples:
-            return self.network.loss_and_gradient(x, self.buffers, self.inputs[step], self.targets[step])
+            return self.network.loss_and_gradient(x, self.buffers, self.inputs[step], self.targets[step], self.shared)
         inputs = self.inputs[step].split(self.most_samples, axis)
         targets = self.targets[step].split(self.most_samples, axis)
         buffers = self.buffers
         losses, gradients = [], []
         for some_inputs, some_targets in zip(inputs, targets, strict=True):
-            loss, gradient, buffers = self.network.loss_and_gradient(x, buffers, some_inputs, some_targets)
+            loss, gradient, buffers = self.network.loss_and_gradient(x, buffers, some_inputs, some_targets, self.shared)
             share = some_targets.shape[axis] / self.targets.shape[axis + 1]
             losses.append(share * loss)
             gradients.append(share * gradient)

@@ -4,13 +4,16 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from fedsps.core.vectors import Tensors
 from fedsps.data.clients import ClientData
+from fedsps.model.logistic import Logistic
 from fedsps.model.network import Network
 
 SAMPLES_AT_ONCE = 4096
+SETTING_OUTPUTS_AT_ONCE = 2**21  # numbers of a block of outputs of many settings
 IMAGES_AT_ONCE = 256  # activations are larger than inputs: these stay in the cache
 
 
@@ -80,3 +83,45 @@ def _means(values: Tensor, sizes: list[int]) -> Tensor:
     values = values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
     total = torch.zeros(len(sizes), dtype=values.dtype, device=values.device).index_add_(0, owner, values)
     return total / torch.tensor(sizes).to(total)
+
+
+def evaluate_settings(
+    network: Network, x: Tensor, buffers: Tensors, data: ClientData, accuracy: bool = True
+) -> Evaluation:
+    """As `evaluate_clients` for many points `x [settings, d]`: loss and accuracy `[settings, clients]`.
+
+    A linear model's outputs for all settings are one product with the data, which is read once.
+    """
+    if not isinstance(network, Logistic) or not network.counts_classes(data.targets):
+        alone = [
+            evaluate_clients(network, x[place], {name: value[place] for name, value in buffers.items()}, data)
+            for place in range(len(x))
+        ]
+        return Evaluation(*(torch.stack(values) for values in zip(*alone, strict=True)))
+    settings, outputs = len(x), network.width
+    weight, bias = x.split([x.shape[-1] - outputs, outputs], dim=-1)
+    weight = weight.reshape(settings * outputs, -1)
+    losses, hits = [], []
+    rows = max(64, SETTING_OUTPUTS_AT_ONCE // (settings * outputs))
+    for inputs, targets in zip(data.inputs.split(rows), data.targets.split(rows), strict=True):
+        logits = torch.addmm(bias.flatten(), inputs.flatten(1), weight.T).unflatten(-1, (settings, outputs))
+        if outputs == 1:
+            truth = targets.to(logits.dtype)[:, None].expand(-1, settings)
+            losses.append(F.binary_cross_entropy_with_logits(logits[..., 0], truth, reduction="none"))
+            right = (logits[..., 0] > 0) == (truth > 0.5)
+        else:
+            truth = targets[:, None, None].expand(-1, settings, 1)
+            losses.append(logits.logsumexp(-1) - logits.gather(-1, truth)[..., 0])
+            right = logits.argmax(-1) == targets[:, None] if accuracy else truth[..., 0]
+        if accuracy:
+            hits.append(right.to(logits.dtype))
+    sizes = data.sizes.tolist()
+    loss = _means_of(torch.cat(losses), sizes)
+    return Evaluation(loss, _means_of(torch.cat(hits), sizes) if accuracy else torch.full_like(loss, torch.nan))
+
+
+def _means_of(values: Tensor, sizes: list[int]) -> Tensor:
+    """The mean over each client's samples, `[M, settings] -> [settings, clients]`."""
+    owner = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes)).to(values.device)
+    total = values.new_zeros(len(sizes), values.shape[1]).index_add_(0, owner, values)
+    return (total / torch.tensor(sizes).to(total)[:, None]).T

@@ -4,7 +4,9 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from fedsps.core.vectors import Tensors
 from fedsps.engine.round import Round
 
 COLUMNS = {
@@ -60,18 +62,11 @@ def row(done: Round, number: int, seconds: float, scores: dict[str, float], even
         events: what is to be noted with it.
     """
     nothing = torch.full((1, 1), torch.nan)
-    losses, stepsizes = (nothing, nothing) if done.trace is None else (done.trace.losses, done.trace.stepsizes.double())
-    mean_of_client = stepsizes.mean(-1)
-    return {
+    losses, stepsizes = (nothing, nothing) if done.trace is None else (done.trace.losses, done.trace.stepsizes)
+    statistics = {name: value.item() for name, value in training(losses, stepsizes).items()}
+    return COLUMN_ORDER | {
         "round": number,
-        "train_loss": scores.get("train_loss", torch.nan),
-        "cohort_loss": scores.get("cohort_loss", losses.double().mean().item()),
-        "test_loss": scores.get("test_loss", torch.nan),
-        "test_accuracy": scores.get("test_accuracy", torch.nan),
-        "stepsize_mean": scores.get("stepsize_mean", stepsizes.mean().item()),
-        "stepsize_std_clients": mean_of_client.std(correction=0).item(),
-        "stepsize_one_mean": mean_of_client[0].item(),
-        "stepsize_one_std": stepsizes[0].std(correction=0).item(),
+        **statistics,
         "seconds": seconds,
         "exchanges": done.exchanges,
         "gradient_evaluations": done.gradients,
@@ -79,7 +74,21 @@ def row(done: Round, number: int, seconds: float, scores: dict[str, float], even
         "bytes_down": done.bytes_down,
         "clients": len(done.clients),
         "events": "; ".join(events),
-        "client_test_loss": scores.get("client_test_loss", torch.nan),
-        "client_test_accuracy": scores.get("client_test_accuracy", torch.nan),
-        "epsilon": scores.get("epsilon", torch.nan),
+        **scores,
+    }
+
+
+COLUMN_ORDER: Row = dict.fromkeys((*COLUMNS, *FEDERATION_COLUMNS), float("nan"))
+
+
+def training(losses: Tensor, stepsizes: Tensor) -> Tensors:
+    """The columns that speak of local steps, from losses and stepsizes `[..., clients, tau]`, each `[...]`."""
+    stepsizes = stepsizes.double()
+    mean_of_client = stepsizes.mean(-1)
+    return {
+        "cohort_loss": losses.double().mean((-2, -1)),
+        "stepsize_mean": stepsizes.mean((-2, -1)),
+        "stepsize_std_clients": mean_of_client.std(-1, correction=0),
+        "stepsize_one_mean": mean_of_client[..., 0],
+        "stepsize_one_std": stepsizes[..., 0, :].std(-1, correction=0),
     }

@@ -16,31 +16,51 @@ class Logistic(Network):
     """
 
     def loss_and_gradient(
-        self, x: Tensor, buffers: Tensors, inputs: Tensor, targets: Tensor
+        self, x: Tensor, buffers: Tensors, inputs: Tensor, targets: Tensor, shared: int = 0
     ) -> tuple[Tensor, Tensor, Tensors]:
         """As `Network.loss_and_gradient`, by two matrix products; masked or probability targets go the general way."""
         if self._sizes[1] > 1 and (targets.is_floating_point() or is_masked(targets)):
-            return super().loss_and_gradient(x, buffers, inputs, targets)
-        features = inputs.flatten(x.ndim)  # [..., B, p]
+            return super().loss_and_gradient(x, buffers, inputs, targets, shared)
+        features = inputs.flatten(x.ndim - shared)  # [..., B, p]
         weight, bias = x.split(self._sizes, dim=-1)
         weight = weight.unflatten(-1, self._shapes[0])
         logits = weight @ features.transpose(-1, -2) + bias.unsqueeze(-1)  # [..., K, B], faster than [..., B, K]
-        truth = targets.unsqueeze(-2)  # [..., 1, B]
-        if self._sizes[1] == 1:
-            truth = truth.to(x.dtype)
-            losses = F.binary_cross_entropy_with_logits(logits, truth, reduction="none").squeeze(-2)
-            slope = logits.sigmoid() - truth
-        else:
-            log_p = logits.log_softmax(-2)
-            losses = -log_p.gather(-2, truth).squeeze(-2)
-            slope = log_p.exp().scatter_add(-2, truth, torch.full_like(truth, -1, dtype=x.dtype))
-        slope = slope / targets.shape[-1]
+        losses, slope = losses_and_slope(logits, targets.expand(*x.shape[:-1], -1))
         gradient = torch.cat([(slope @ features).flatten(-2), slope.sum(-1)], dim=-1)
-        return losses.mean(-1), gradient, buffers
+        return losses, gradient, buffers
+
+    @property
+    def width(self) -> int:
+        """The number of outputs: of classes, or 1 for a single logit."""
+        return self._sizes[1]
+
+    def counts_classes(self, targets: Tensor) -> bool:
+        """Whether the closed form covers these targets `[M]`: class numbers, none of which says to ignore a sample."""
+        if targets.ndim != 1 or (self.width > 1 and targets.is_floating_point()):
+            return False
+        return self.width == 1 or not is_masked(targets)
 
     def sample_bytes(self, inputs: Tensor, targets: Tensor) -> int:
         """The logits and a few tensors of their shape."""
         return 8 * self._sizes[1] * self.x.element_size()
+
+
+def losses_and_slope(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean loss of each batch, `[...]`, and the slope `dF/dz`, `[..., K, B]`, both of logits `z [..., K, B]`.
+
+    One output is a sigmoid's logit for targets 0 and 1, several are a softmax's for class numbers `[..., B]`.
+    """
+    truth = targets.unsqueeze(-2)  # [..., 1, B]
+    if logits.shape[-2] == 1:
+        truth = truth.to(logits.dtype)
+        losses = F.binary_cross_entropy_with_logits(logits, truth.expand_as(logits), reduction="none").squeeze(-2)
+        slope = logits.sigmoid() - truth
+    else:
+        truth = truth.expand(*logits.shape[:-2], 1, -1)
+        log_p = logits.log_softmax(-2)
+        losses = -log_p.gather(-2, truth).squeeze(-2)
+        slope = log_p.exp().scatter_add(-2, truth, torch.full_like(truth, -1, dtype=logits.dtype))
+    return losses.mean(-1), slope / targets.shape[-1]
 
 
 def network_of(module: nn.Module, loss: Loss = F.cross_entropy) -> Network:

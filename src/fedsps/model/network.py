@@ -17,6 +17,7 @@ from fedsps.errors import ConfigurationError
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Outputs and targets of a batch in, one number out."""
 
+MOST_SWEPT = 200_000  # parameters: beyond them a client alone keeps a core busy
 IGNORED = -100  # cross-entropy's mark for a sample that does not count
 
 
@@ -76,7 +77,7 @@ class Network:
         return bool(getattr(self._module, "channels_last", False)) and self._x.device.type == "cpu"
 
     def loss_and_gradient(
-        self, x: Tensor, buffers: Tensors, inputs: Tensor, targets: Tensor
+        self, x: Tensor, buffers: Tensors, inputs: Tensor, targets: Tensor, shared: int = 0
     ) -> tuple[Tensor, Tensor, Tensors]:
         """Loss `[...]`, gradient `[..., d]` and updated buffers of one batch for each client, in training mode.
 
@@ -87,13 +88,14 @@ class Network:
             buffers: theirs, each `[..., *]`.
             inputs: a batch for each, `[..., B, *]`.
             targets: of the batch, `[..., B, *]`.
+            shared: so many of the first leading axes of x and the buffers share the batches, which do not have them.
         """
         if not self._module.training:  # setting it takes a while
             self._module.train()
         buffers = {name: value.clone() for name, value in buffers.items()}  # batch norm updates them in place
         x = x.detach().requires_grad_()
         with torch.enable_grad():
-            loss, buffers = self._losses(x, buffers, inputs, targets)
+            loss, buffers = self._losses(x, buffers, inputs, targets, shared)
             if loss.shape != x.shape[:-1]:
                 raise ConfigurationError(
                     f"the loss function must return one number for a batch; it returned a tensor of shape "
@@ -102,14 +104,17 @@ class Network:
             (gradient,) = torch.autograd.grad(loss.sum(), x)
         return loss.detach(), gradient, {name: value.detach() for name, value in buffers.items()}
 
-    def _losses(self, x: Tensor, buffers: Tensors, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensors]:
+    def _losses(
+        self, x: Tensor, buffers: Tensors, inputs: Tensor, targets: Tensor, shared: int
+    ) -> tuple[Tensor, Tensors]:
         """Each client's loss, `[...]`, and buffers; a plain mean is taken over all clients at once, which is faster."""
         leading, parameters = x.ndim - 1, self._parameters(x)
-        if self._plain_mean is not None and targets.ndim == leading + 1 and not is_masked(targets):
-            outputs, after = stacked(self._forward, leading)(parameters, buffers, self._layout(inputs))
+        if self._plain_mean is not None and targets.ndim == leading - shared + 1 and not is_masked(targets):
+            outputs, after = stacked(self._forward, leading, shared)(parameters, buffers, self._layout(inputs))
+            targets = targets.expand(*x.shape[:-1], -1)
             losses = self._plain_mean(outputs.flatten(0, leading), targets.flatten(), reduction="none")
             return losses.unflatten(0, targets.shape).mean(-1), after
-        losses, after = stacked(self._batch_loss, leading)(parameters, buffers, self._layout(inputs), targets)
+        losses, after = stacked(self._batch_loss, leading, shared)(parameters, buffers, self._layout(inputs), targets)
         return losses, after
 
     def _forward(self, parameters: Tensors, buffers: Tensors, inputs: Tensor) -> tuple[Tensor, Tensors]:
@@ -135,6 +140,15 @@ class Network:
             name: piece.unflatten(-1, shape) if shape else piece.squeeze(-1)
             for name, piece, shape in zip(self._names, pieces, self._shapes, strict=True)
         }
+
+    @property
+    def can_sweep(self) -> bool:
+        """Whether many settings can be computed at once with the numbers that each has alone, and faster.
+
+        Not where the module draws random numbers, keeps statistics or is large.
+        """
+        random = any(isinstance(module, nn.modules.dropout._DropoutNd | nn.RReLU) for module in self._module.modules())
+        return not (random or self._buffers or self.prefers_loop) and self._x.numel() <= MOST_SWEPT
 
     def outputs(self, x: Tensor, buffers: Tensors, inputs: Tensor) -> Tensor:
         """The module's outputs for `inputs [B, *]` at one point `x [d]`, in evaluation mode and without gradients."""
@@ -245,11 +259,28 @@ class _WithBuffers(nn.Module):
         return outputs, dict(self.module.named_buffers()) if self.has_buffers else {}
 
 
-def stacked(function: Callable[..., Any], axes: int) -> Callable[..., Any]:
-    """The function over so many leading axes of all its arguments; each client draws its own dropout."""
-    for _ in range(axes):
-        function = vmap(function, randomness="different")
+def stacked(function: Callable[..., Any], axes: int, shared: int = 0) -> Callable[..., Any]:
+    """The function over so many leading axes of all its arguments; each client draws its own dropout.
+
+    Args:
+        function: of parameters, buffers, and what is in a batch.
+        axes: of the parameters and the buffers.
+        shared: of these the first ones, which batches do not have.
+    """
+    for axis in reversed(range(axes)):
+        own = vmap(function, randomness="different")
+        function = own if axis >= shared else _over_parameters(function)
     return function
+
+
+def _over_parameters(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function over the first axis of parameters and buffers, with the same batch for each place."""
+
+    def over(parameters: Tensors, buffers: Tensors, *batch: Tensor) -> Any:
+        same = (None,) * len(batch)
+        return vmap(function, in_dims=(0, 0, *same), randomness="different")(parameters, buffers, *batch)
+
+    return over
 
 
 def trainable(module: nn.Module) -> dict[str, nn.Parameter]:

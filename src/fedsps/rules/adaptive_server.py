@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedsps.checks import fraction, positive, truth
 from fedsps.core.kinds import ServerRule
-from fedsps.core.vectors import Tensors
+from fedsps.core.vectors import Tensors, along, filled
 from fedsps.errors import ConfigurationError
 
 __all__ = ["AMSGrad", "Adagrad", "Adam", "Yogi"]
@@ -33,6 +33,7 @@ class Adagrad(ServerRule):
         Reddi, Charles, Zaheer, Garrett, Rush, Konecny, Kumar, McMahan: Adaptive Federated Optimization, ICLR 2021.
     """
 
+    in_span: ClassVar[bool] = True
     word: ClassVar[str] = "adagrad"
     stepsize: float = 0.1
     b1: float = 0.9
@@ -45,7 +46,7 @@ class Adagrad(ServerRule):
 
     def server_init(self, x: Tensor) -> Tensors:
         """Both moments: `m = 0`, `v = eps^2`."""
-        return {"m": torch.zeros_like(x), "v": torch.full_like(x, self.eps**2)}
+        return {"m": torch.zeros_like(x), "v": filled(x, self.eps**2)}
 
     def second_moment(self, v: Tensor, square: Tensor) -> Tensor:
         """The recursion that tells the three rules apart; here `v + Delta^2`."""
@@ -54,9 +55,10 @@ class Adagrad(ServerRule):
     def __call__(self, state: Tensors, x: Tensor, mean: Tensors) -> tuple[Tensor, Tensors]:
         """Move by the momentum over the root of the second moment."""
         delta = mean["delta"]
-        m = self.b1 * state["m"] + (1 - self.b1) * delta
+        b1 = along(self.b1)
+        m = b1 * state["m"] + (1 - b1) * delta
         v = self.second_moment(state["v"], delta**2)
-        return x + self.stepsize * m / (v.sqrt() + self.eps), state | {"m": m, "v": v}
+        return x + along(self.stepsize) * m / (v.sqrt() + along(self.eps)), state | {"m": m, "v": v}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +72,7 @@ class Adam(Adagrad):
         eps: added to the root, and the root of v at the start.
     """
 
+    in_span: ClassVar[bool] = True
     word: ClassVar[str] = "adam"
     b2: float = 0.99
 
@@ -79,18 +82,20 @@ class Adam(Adagrad):
 
     def second_moment(self, v: Tensor, square: Tensor) -> Tensor:
         """An exponential mean of the squares."""
-        return self.b2 * v + (1 - self.b2) * square
+        b2 = along(self.b2)
+        return b2 * v + (1 - b2) * square
 
 
 @dataclass(frozen=True, kw_only=True)
 class Yogi(Adam):
     """Yogi on the server: `v <- v - (1 - b2) Delta^2 sign(v - Delta^2)`; the parameters are Adam's."""
 
+    in_span: ClassVar[bool] = True
     word: ClassVar[str] = "yogi"
 
     def second_moment(self, v: Tensor, square: Tensor) -> Tensor:
         """Additive, so that v shrinks slowly where the changes are small."""
-        return v - (1 - self.b2) * square * torch.sign(v - square)
+        return v - (1 - along(self.b2)) * square * torch.sign(v - square)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +119,7 @@ class AMSGrad(ServerRule):
         Wang, Lin, Chen: Communication-Efficient Adaptive Federated Learning, ICML 2022.
     """
 
+    in_span: ClassVar[bool] = True
     word: ClassVar[str] = "amsgrad"
     stepsize: float = 1.0
     b1: float = 0.9
@@ -137,16 +143,17 @@ class AMSGrad(ServerRule):
         if not self.bias_correction:
             return {"m": zero, "v": zero, "vhat": zero}
         rounds = torch.zeros(x.shape[:-1], dtype=torch.float64, device=x.device)
-        return {"m": zero, "v": zero, "vhat": torch.full_like(x, self.eps), "rounds": rounds}
+        return {"m": zero, "v": zero, "vhat": filled(x, self.eps), "rounds": rounds}
 
     def __call__(self, state: Tensors, x: Tensor, mean: Tensors) -> tuple[Tensor, Tensors]:
         """Move by the momentum over the root of the largest second moment so far."""
         delta = mean["delta"]
-        m = self.b1 * state["m"] + (1 - self.b1) * delta
-        v = self.b2 * state["v"] + (1 - self.b2) * delta**2
+        b1, b2, eps = along(self.b1), along(self.b2), along(self.eps)
+        m = b1 * state["m"] + (1 - b1) * delta
+        v = b2 * state["v"] + (1 - b2) * delta**2
         vhat = torch.maximum(state["vhat"], v)
         if self.option == 1:
-            vhat = vhat.clamp(min=self.eps)
+            vhat = vhat.clamp(min=eps)
         state = state | {"m": m, "v": v, "vhat": vhat}
         root = vhat.sqrt()
         if self.bias_correction:
@@ -154,4 +161,4 @@ class AMSGrad(ServerRule):
             state = state | {"rounds": rounds}
             m = m / (1 - self.b1**rounds).unsqueeze(-1).to(m)
             root = root / (1 - self.b2**rounds).sqrt().unsqueeze(-1).to(m)
-        return x + self.stepsize * m / (root if self.option == 1 else root + self.eps), state
+        return x + along(self.stepsize) * m / (root if self.option == 1 else root + eps), state

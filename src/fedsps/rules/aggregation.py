@@ -39,7 +39,8 @@ def clipped(values: Tensor, weights: Tensor, norm: float) -> Tensor:
 
 def clip(v: Tensor, norm: float) -> Tensor:
     """`v min(1, norm / ||v||)`."""
-    return times((norm / norm_sq(v).sqrt()).clamp(max=1.0), v)
+    shortened: Tensor = times((norm / norm_sq(v).sqrt()).clamp(max=1.0), v)
+    return shortened
 
 
 def parse_mean(text: str) -> Mean:

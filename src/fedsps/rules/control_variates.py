@@ -9,7 +9,7 @@ from torch import Tensor
 from fedsps.checks import positive
 from fedsps.core.contract import Seen
 from fedsps.core.kinds import Direction, ServerRule, StepsizeRule
-from fedsps.core.vectors import Tensors
+from fedsps.core.vectors import Tensors, along
 from fedsps.errors import ConfigurationError
 from fedsps.rules.stepsize import Constant
 
@@ -63,7 +63,7 @@ class ControlVariates(Direction):
 
     def conclude(self, state: Tensors, seen: Seen, delta: Tensor) -> tuple[Tensors, Tensors]:
         """Keep the new variate, and send its change to the server."""
-        change = -seen.received["control"] - delta / (seen.steps * self.stepsize)
+        change = -seen.received["control"] - delta / (seen.steps * along(self.stepsize))
         return {"control_change": change}, state | {"own_control": state["own_control"] + change}
 
     def absorb(self, state: Tensors, mean: Tensors, participation: float) -> Tensors:

@@ -36,6 +36,8 @@ class GlobalStepsize(StepsizeRule):
             first cohort on its first batch, asked for in an extra exchange (`FirstStepsize`).
     """
 
+    in_span: ClassVar[bool] = True
+
     local: SPS = field(default_factory=SPS)
     formula: Formula = "a"
     initial: float | None = None

@@ -9,7 +9,7 @@ from torch import Tensor
 from fedsps.checks import fraction, positive
 from fedsps.core.contract import Seen
 from fedsps.core.kinds import Direction, ServerRule, StepsizeRule
-from fedsps.core.vectors import Tensors
+from fedsps.core.vectors import Tensors, along, filled
 from fedsps.errors import ConfigurationError
 from fedsps.rules.stepsize import Constant
 
@@ -44,7 +44,7 @@ class LazyAdagrad(Direction):
 
     def server_init(self, x: Tensor) -> Tensors:
         """The shared sum A."""
-        return {"squares": torch.full_like(x, self.start)}
+        return {"squares": filled(x, self.start)}
 
     def begin(self, state: Tensors, x: Tensor) -> Tensors:
         """The client's own sum of the round begins at 0."""
@@ -52,7 +52,7 @@ class LazyAdagrad(Direction):
 
     def __call__(self, state: Tensors, seen: Seen) -> tuple[Tensor, Tensors]:
         """Return the direction, and the state with the own sum."""
-        direction = seen.gradient / (seen.received["squares"] + (seen.step + 1) * self.eps**2).sqrt()
+        direction = seen.gradient / (seen.received["squares"] + (seen.step + 1) * along(self.eps) ** 2).sqrt()
         return direction, state | {"own_squares": state["own_squares"] + seen.gradient**2}
 
     def conclude(self, state: Tensors, seen: Seen, delta: Tensor) -> tuple[Tensors, Tensors]:
@@ -113,12 +113,13 @@ class LocalMoments(Direction):
 
     def server_init(self, x: Tensor) -> Tensors:
         """The shared second moment, `vhat = eps`."""
-        return {"vhat": torch.full_like(x, self.eps)}
+        return {"vhat": filled(x, self.eps)}
 
     def __call__(self, state: Tensors, seen: Seen) -> tuple[Tensor, Tensors]:
         """Return the direction (0 at the round's last step), and the state with the new moments."""
-        m = self.b1 * state["m"] + (1 - self.b1) * seen.gradient
-        v = self.b2 * state["v"] + (1 - self.b2) * seen.gradient**2
+        b1, b2 = along(self.b1), along(self.b2)
+        m = b1 * state["m"] + (1 - b1) * seen.gradient
+        v = b2 * state["v"] + (1 - b2) * seen.gradient**2
         last = seen.step == seen.steps - 1
         return torch.zeros_like(m) if last else m / seen.received["vhat"].sqrt(), state | {"m": m, "v": v}
 
@@ -143,4 +144,4 @@ class LastStep(ServerRule):
 
     def __call__(self, state: Tensors, x: Tensor, mean: Tensors) -> tuple[Tensor, Tensors]:
         """Take the last step with the vhat that was just absorbed."""
-        return x + mean["delta"] - self.stepsize * mean["local_m"] / state["vhat"].sqrt(), state
+        return x + mean["delta"] - along(self.stepsize) * mean["local_m"] / state["vhat"].sqrt(), state

@@ -9,7 +9,7 @@ from torch import Tensor
 from fedsps.checks import fraction
 from fedsps.core.contract import Exchange, Seen, Trace, Work
 from fedsps.core.kinds import Direction
-from fedsps.core.vectors import Tensors
+from fedsps.core.vectors import Tensors, along
 
 __all__ = ["FullGradient", "Mimicry", "SharedMomentum"]
 
@@ -69,11 +69,12 @@ class SharedMomentum(Direction):
 
     def pulled(self, d: Tensor, seen: Seen) -> Tensor:
         """`(1 - b) d + b s`."""
-        return (1 - self.momentum) * d + self.momentum * seen.received["server_momentum"]
+        b = along(self.momentum)
+        return (1 - b) * d + b * seen.received["server_momentum"]
 
     def absorb(self, state: Tensors, mean: Tensors, participation: float) -> Tensors:
         """Move the momentum by the mean of the full gradients."""
-        b = self.momentum
+        b = along(self.momentum)
         return state | {"server_momentum": (1 - b) * state["full_gradient"] + b * state["server_momentum"]}
 
 

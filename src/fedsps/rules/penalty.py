@@ -8,7 +8,7 @@ from torch import Tensor
 from fedsps.checks import positive
 from fedsps.core.contract import LossAndGradient
 from fedsps.core.kinds import Penalty
-from fedsps.core.vectors import norm_sq
+from fedsps.core.vectors import along, norm_sq
 
 __all__ = ["Proximal"]
 
@@ -39,4 +39,4 @@ class Proximal(Penalty):
     def __call__(self, y: Tensor, start: Tensor) -> LossAndGradient:
         """Return the penalty and its gradient."""
         away = y - start
-        return self.mu / 2 * norm_sq(away), self.mu * away
+        return self.mu / 2 * norm_sq(away), along(self.mu) * away

@@ -106,6 +106,7 @@ class SPS(PolyakRule):
     Algorithm(stepsize=SPS(scale=0.5, cap=10.0, lower=0.0, smoothing='loizou'))
     """
 
+    in_span: ClassVar[bool] = True
     word: ClassVar[str] = "sps"
     smoothing: Smoothing | None = None
 
@@ -154,6 +155,7 @@ class DecSPS(PolyakRule):
         Orvieto, Lacoste-Julien, Loizou: Dynamics of SGD with Stochastic Polyak Stepsizes, NeurIPS 2022.
     """
 
+    in_span: ClassVar[bool] = True
     word: ClassVar[str] = "decsps"
     clock: Clock = "global"
     reset: bool = False

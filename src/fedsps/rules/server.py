@@ -9,7 +9,7 @@ from torch import Tensor
 from fedsps.checks import fraction, positive
 from fedsps.core.contract import Trace
 from fedsps.core.kinds import OutputRule, ServerRule
-from fedsps.core.vectors import Tensors, norm_sq, times
+from fedsps.core.vectors import Tensors, along, norm_sq, times
 from fedsps.rules.output import MeanOfLastTwo
 
 __all__ = ["Extrapolation", "Momentum", "Normalized"]
@@ -28,6 +28,7 @@ class Momentum(ServerRule):
         2019.
     """
 
+    in_span: ClassVar[bool] = True
     word: ClassVar[str] = "momentum"
     stepsize: float = 1.0
     beta: float = 0.9
@@ -42,8 +43,8 @@ class Momentum(ServerRule):
 
     def __call__(self, state: Tensors, x: Tensor, mean: Tensors) -> tuple[Tensor, Tensors]:
         """Move by the momentum."""
-        momentum = self.beta * state["momentum"] + mean["delta"]
-        return x + self.stepsize * momentum, state | {"momentum": momentum}
+        momentum = along(self.beta) * state["momentum"] + mean["delta"]
+        return x + along(self.stepsize) * momentum, state | {"momentum": momentum}
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class Extrapolation(ServerRule):
         Jhunjhunwala, Wang, Joshi: FedExP: Speeding Up Federated Averaging via Extrapolation, ICLR 2023.
     """
 
+    in_span: ClassVar[bool] = True
     word: ClassVar[str] = "fedexp"
     eps: float = 1e-3
     sends: ClassVar[tuple[str, ...]] = ("delta_norm_sq",)
@@ -95,6 +97,7 @@ class Normalized(ServerRule):
         2021.
     """
 
+    in_span: ClassVar[bool] = True
     word: ClassVar[str] = "normalized"
     sends: ClassVar[tuple[str, ...]] = ("normalized_delta", "inverse_stepsizes")
 

@@ -26,6 +26,7 @@ class Constant(StepsizeRule):
     True
     """
 
+    in_span: ClassVar[bool] = True
     word: ClassVar[str] = "constant"
     is_constant: ClassVar[bool] = True
     stepsize: float = 0.1
@@ -57,6 +58,7 @@ class LocalSmoothness(StepsizeRule):
         Kim, Toghani, Uribe, Kyrillidis: Adaptive Federated Learning with Auto-Tuned Clients, ICLR 2024.
     """
 
+    in_span: ClassVar[bool] = True
     word: ClassVar[str] = "smoothness"
     initial: float = 0.2
     gamma: float = 2.0

@@ -18,7 +18,7 @@ from fedsps.errors import DataError
 from fedsps.runs.files import replace_file
 
 NAME = "checkpoint.safetensors"
-LATER = ("rounds", "evaluate_every")  # of a plan: a run may be asked for more, it goes on all the same
+LATER = ("rounds", "evaluate_every", "evaluate_from")  # of a plan: a run may be asked for more, it goes on all the same
 
 
 @dataclass(frozen=True)

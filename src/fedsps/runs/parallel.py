@@ -14,12 +14,14 @@ from typing import Any
 
 import torch
 
-from fedsps.runs.result import Result
-from fedsps.runs.run import run
 from fedsps.engine.history import Row
 from fedsps.engine.trial import Engine
+from fedsps.runs.result import SUMMARY, Result
+from fedsps.runs.run import is_done, run
 from fedsps.runs.spec import Spec
+from fedsps.runs.sweep import groups, run_sweep
 
+LEAST_SWEEP = 4  # settings: fewer are not worth a process of their own
 SPAWN = multiprocessing.get_context("spawn")  # a forked torch can hang
 Submit = Callable[..., Future[Any]]
 Watch = Callable[[int, Row], None]  # the number of the spec in the list, and the row of its last round
@@ -31,30 +33,71 @@ def run_all(
     *,
     jobs: int = 1,
     fresh: bool = False,
+    exact: bool = False,
     engine: Engine = "auto",
     watch: Watch | None = None,
 ) -> list[Result]:
-    """The results of the specs, in their order. Finished runs are read, interrupted ones go on."""
-    if jobs == 1 or len(specs) == 1:
-        return [
-            run(spec, runs, fresh=fresh, engine=engine, callback=None if watch is None else _watched(watch, number))
-            for number, spec in enumerate(specs)
-        ]
+    """The results of the specs, in their order. Finished runs are read, interrupted ones go on.
+
+    Runs that differ in numbers of their algorithm alone are computed together, in sweeps.
+
+    Args:
+        specs: what is asked.
+        runs: the folder of run folders.
+        jobs: runs, or sweeps, at the same time, in processes of one thread each.
+        fresh: train again, whatever is there.
+        exact: no sweeps, and none of their results: each run by itself.
+        engine: of single runs; other than "auto" there are no sweeps.
+        watch: called with the number of a spec and the row of its last round.
+    """
+    if fresh:
+        for spec in specs:
+            (Path(runs) / spec.digest / SUMMARY).unlink(missing_ok=True)
+    alone = exact or engine != "auto"
+    together = portions(specs, runs, jobs, alone)
+    how = (runs, fresh, exact, engine)
+    if jobs == 1 or len(together) <= 1:
+        for numbers in together:
+            _run_portion([specs[number] for number in numbers], *how, _renumbered(watch, numbers))
+        return [run(spec, runs, exact=exact) for spec in specs]
     manager = SyncManager(ctx=SPAWN)
     manager.start(_end_with_parent)
     with manager, workers(jobs) as submit:
         rows = manager.Queue()
-        waiting: dict[Future[Any], int] = {
-            submit(_work, spec, runs, fresh, engine, number, rows if watch else None): number
-            for number, spec in enumerate(specs)
+        waiting = {
+            submit(_work, [specs[number] for number in numbers], *how, numbers, rows if watch else None)
+            for numbers in together
         }
         while waiting:
-            done, _ = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)
+            done, waiting = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)
             _forward(rows, watch)
             for future in done:
                 future.result()  # raises what the worker raised
-                del waiting[future]
-    return [run(spec, runs) for spec in specs]
+    return [run(spec, runs, exact=exact) for spec in specs]
+
+
+def portions(specs: Sequence[Spec], runs: str | Path, jobs: int, alone: bool) -> list[list[int]]:
+    """What is run together, by the numbers of the specs; finished ones are left out, sweeps are shared by the jobs."""
+    todo = [number for number, spec in enumerate(specs) if not is_done(spec, runs, exact=alone)]
+    if alone:
+        return [[number] for number in todo]
+    shares = []
+    for group in groups([specs[number] for number in todo]):
+        numbers = [todo[place] for place in group]
+        size = max(LEAST_SWEEP, -(-len(numbers) // jobs))
+        shares += [numbers[start : start + size] for start in range(0, len(numbers), size)]
+    return shares
+
+
+def _run_portion(
+    specs: Sequence[Spec], runs: str | Path, fresh: bool, exact: bool, engine: Engine, watch: Watch | None
+) -> None:
+    """One run, or one sweep; the results are on disk."""
+    if len(specs) == 1:
+        callback = None if watch is None else lambda row: watch(0, row)
+        run(specs[0], runs, fresh=fresh, exact=exact, engine=engine, callback=callback)
+    else:
+        run_sweep(specs, runs, watch=watch)
 
 
 @contextmanager
@@ -100,21 +143,23 @@ def _run_here(function: Callable[..., Any], *arguments: Any) -> Future[Any]:
     return future
 
 
-def _work(spec: Spec, runs: str | Path, fresh: bool, engine: Engine, number: int, rows: Any) -> None:
-    """One run in a worker; its result is on disk."""
-    last = 0.0
+def _work(
+    specs: Sequence[Spec], runs: str | Path, fresh: bool, exact: bool, engine: Engine, numbers: Sequence[int], rows: Any
+) -> None:
+    """A portion in a worker; it tells of its rows a few times a second."""
+    last = dict.fromkeys(numbers, 0.0)
 
-    def send(row: Row) -> None:
-        nonlocal last
-        if time.monotonic() - last > 0.2:
-            last = time.monotonic()
+    def send(place: int, row: Row) -> None:
+        number = numbers[place]
+        if time.monotonic() - last[number] > 0.2:
+            last[number] = time.monotonic()
             rows.put((number, row))
 
-    run(spec, runs, fresh=fresh, engine=engine, callback=None if rows is None else send)
+    _run_portion(specs, runs, fresh, exact, engine, None if rows is None else send)
 
 
-def _watched(watch: Watch, number: int) -> Callable[[Row], None]:
-    return lambda row: watch(number, row)
+def _renumbered(watch: Watch | None, numbers: Sequence[int]) -> Watch | None:
+    return None if watch is None else lambda place, row: watch(numbers[place], row)
 
 
 def _forward(rows: Any, watch: Watch | None) -> None:

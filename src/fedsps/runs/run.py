@@ -15,9 +15,12 @@ from fedsps.runs.spec import Spec
 from fedsps.runs.train import train
 
 
-def is_done(spec: Spec, runs: str | Path = "runs") -> bool:
-    """Whether the run is finished and in its folder."""
-    return (Path(runs) / spec.digest / SUMMARY).exists()
+def is_done(spec: Spec, runs: str | Path = "runs", exact: bool = False) -> bool:
+    """Whether the run is finished and in its folder; with `exact`, not as one of a sweep."""
+    summary = Path(runs) / spec.digest / SUMMARY
+    if not exact or not summary.exists():
+        return summary.exists()
+    return "sweep" not in Result.load(summary.parent).provenance
 
 
 def run(
@@ -25,6 +28,7 @@ def run(
     runs: str | Path = "runs",
     *,
     fresh: bool = False,
+    exact: bool = False,
     callback: Callback | None = None,
     engine: Engine = "auto",
     checkpoint_seconds: float = 10.0,
@@ -37,6 +41,7 @@ def run(
         spec: what is asked, made by `Spec.of`.
         runs: the folder of run folders.
         fresh: train again, whatever is there.
+        exact: train again what is there as one of a sweep, whose numbers are the same up to rounding.
         callback: called after each round with its row; `True` stops the run, which is then not marked as finished.
         engine: see `train`.
         checkpoint_seconds: the time between two saves.
@@ -44,7 +49,7 @@ def run(
     if spec.task is None:
         raise ConfigurationError("the spec has no task: make specs by Spec.of, or call fedsps.train")
     folder = Path(runs) / spec.digest
-    if fresh:
+    if fresh or (exact and is_done(spec, runs) and not is_done(spec, runs, exact)):
         for name in (SUMMARY, CHECKPOINT):
             (folder / name).unlink(missing_ok=True)
     if is_done(spec, runs):

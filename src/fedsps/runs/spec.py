@@ -106,7 +106,11 @@ class Spec:
             for key, value in content.get("parameters", {}).items()
         }
         task = content.get("task")
-        made = {"parameters": parameters, "plan": Plan(**content["plan"]), "task": None if task is None else Task(**task)}
+        made = {
+            "parameters": parameters,
+            "plan": Plan(**content["plan"]),
+            "task": None if task is None else Task(**task),
+        }
         return cls(**(content | made))
 
 

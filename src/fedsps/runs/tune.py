@@ -13,7 +13,7 @@ import platform
 import random
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
 from math import inf, prod
@@ -23,19 +23,21 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pandas as pd
 
+from fedsps.checks import choice, count
+from fedsps.engine.history import Row
+from fedsps.errors import ConfigurationError
 from fedsps.methods import notation
 from fedsps.methods.notation import Named
-from fedsps.checks import choice, count
-from fedsps.errors import ConfigurationError
-from fedsps.runs.parallel import workers
+from fedsps.runs.parallel import LEAST_SWEEP, workers
 from fedsps.runs.result import Result
-from fedsps.runs.run import run
-from fedsps.engine.history import Row
+from fedsps.runs.run import is_done, run
 from fedsps.runs.spec import Spec
+from fedsps.runs.sweep import groups, run_sweep
 
 TUNING_SEED = 1000
 OWNER = f"{platform.node()}:{os.getpid()}"  # who runs a trial
 BEAT = 30.0  # seconds after which its owner says again that it lives
+AT_ONCE = 64  # trials of a grid that are computed together, so that a killed search loses little
 SILENT = 20  # so many beats without a word, and another machine counts as dead
 Sampler = Literal["grid", "tpe"]
 Progress = Callable[[int, int], None]  # trials finished, trials in all
@@ -85,6 +87,9 @@ class Search:
         choice("sampler", self.sampler, get_args(Sampler))
         count("trials", self.trials)
         count("halve_from", self.halve_from, least=0)
+        plan = self.spec.plan
+        if not self.halve_from and plan.evaluate_from == 1:  # the score is made of the last tenth
+            object.__setattr__(self, "spec", self.spec.but(evaluate_from=int(0.9 * plan.rounds) + 1))
         if not self.space:
             raise ConfigurationError(f"nothing to search: give {self.spec.algorithm} several values of a parameter")
         if self.sampler == "grid" and any(isinstance(values, Range) for values in self.space.values()):
@@ -248,14 +253,16 @@ def run_search(
     study = _study(search, url)
     _queue(search, study)
     with workers(jobs) as submit:
-        running: dict[Future[float | None], Any] = {}
+        running: dict[Future[list[float | None]], list[Any]] = {}
         try:
             while True:
-                while len(running) < jobs and (trial := _next(search, study)) is not None:
-                    point = _point(search, trial)
-                    trial.set_user_attr("owner", OWNER)
-                    trial.set_user_attr("digest", search.at(point).digest)
-                    running[submit(_run_trial, search, str(runs), url, trial._trial_id, point)] = trial
+                while len(running) < jobs and (trials := _next(search, study, jobs)):
+                    points = [_point(search, trial) for trial in trials]
+                    for trial, point in zip(trials, points, strict=True):
+                        trial.set_user_attr("owner", OWNER)
+                        trial.set_user_attr("digest", search.at(point).digest)
+                    numbers = [trial._trial_id for trial in trials]
+                    running[submit(_run_trials, search, str(runs), url, numbers, points)] = trials
                 if not running and not _others_run(study):
                     break
                 if not running:
@@ -263,16 +270,17 @@ def run_search(
                     _queue(search, study)
                     continue
                 done, _ = wait(running, timeout=BEAT, return_when=FIRST_COMPLETED)
-                for trial in running.values():
+                for trial in itertools.chain(*running.values()):
                     trial.set_user_attr("seen", time.time())
                 for future in done:
-                    value, trial = future.result(), running.pop(future)
-                    trial.set_user_attr("diverged", value == np.inf)
-                    study.tell(trial, value, state=None if value is not None else TrialState.PRUNED)
+                    scores, trials = future.result(), running.pop(future)
+                    for trial, value in zip(trials, scores, strict=True):
+                        trial.set_user_attr("diverged", value == np.inf)
+                        study.tell(trial, value, state=None if value is not None else TrialState.PRUNED)
                 if progress is not None:
                     progress(len(found_so_far(search, url).table), search.size)
         except BaseException:
-            for trial in running.values():
+            for trial in itertools.chain(*running.values()):
                 study.tell(trial, state=TrialState.FAIL)
             raise
     return found_so_far(search, url)
@@ -316,15 +324,23 @@ def _is_alive(trial: Any) -> bool:
     return int(pid) != os.getpid()
 
 
-def _next(search: Search, study: Any) -> Any:
-    """The next trial, or None when there is none left."""
+def _next(search: Search, study: Any, jobs: int) -> list[Any]:
+    """The next trials, to be computed together; none when there are none left.
+
+    A grid's points are known beforehand: the jobs share them, in portions that are worth a process. A Bayesian search
+    learns from each trial, and takes one at a time.
+    """
     optuna = _optuna()
     TrialState = optuna.trial.TrialState
     states = [trial.state for trial in study.get_trials(deepcopy=False)]
     # the seed moves on, or a search that goes on would draw its first points again
     study.sampler = optuna.samplers.TPESampler(seed=TUNING_SEED + len(states))
-    wanted = search.sampler == "tpe" and len(states) - states.count(TrialState.FAIL) < search.trials
-    return study.ask() if wanted or TrialState.WAITING in states else None
+    waiting = states.count(TrialState.WAITING)
+    if search.sampler == "tpe":
+        wanted = len(states) - states.count(TrialState.FAIL) < search.trials
+        return [study.ask()] if wanted or waiting else []
+    size = min(AT_ONCE, max(LEAST_SWEEP, -(-search.size // jobs)))
+    return [study.ask() for _ in range(min(waiting, size))]
 
 
 def _point(search: Search, trial: Any) -> dict[str, Any]:
@@ -336,22 +352,34 @@ def _point(search: Search, trial: Any) -> dict[str, Any]:
     }
 
 
-def _run_trial(search: Search, runs: str, url: str, number: int, point: dict[str, Any]) -> float | None:
-    """The score of one point; None if it was dropped early."""
-    spec = search.at(point)
-    if not search.halve_from:
-        return score(run(spec, runs))
-    trial = _optuna().trial.Trial(_study(search, url), number)
+def _run_trials(
+    search: Search, runs: str, url: str, numbers: Sequence[int], points: Sequence[dict[str, Any]]
+) -> list[float | None]:
+    """The scores of some points, computed together where they can be; None for one that was dropped early."""
+    specs = [search.at(point) for point in points]
+    scores: list[float | None] = [None] * len(specs)
+    todo = []
+    for place, spec in enumerate(specs):
+        if is_done(spec, runs):
+            scores[place] = score(run(spec, runs))
+        else:
+            todo.append(place)
+    study = _study(search, url) if search.halve_from else None
+    trials = [_optuna().trial.Trial(study, number) for number in numbers] if study is not None else []
 
-    def report(row: Row) -> bool:
-        if not np.isfinite(row["train_loss"]):
-            return False
-        trial.report(row["train_loss"], row["round"])
-        return bool(trial.should_prune())
+    for group in groups([specs[place] for place in todo]):
+        places = [todo[place] for place in group]
 
-    result = run(spec, runs, callback=report)
-    whole = len(result.history) == spec.plan.rounds or result.diverged_at is not None
-    return score(result) if whole else None
+        def drop(round: int, rows: Mapping[int, Row], places: Sequence[int] = places) -> set[int]:
+            losses = {number: row["train_loss"] for number, row in rows.items() if np.isfinite(row["train_loss"])}
+            for number, loss in losses.items():
+                trials[places[number]].report(loss, round)
+            return {number for number in losses if trials[places[number]].should_prune()}
+
+        results = run_sweep([specs[place] for place in places], runs, drop=drop if trials else None)
+        for place, result in zip(places, results, strict=True):
+            scores[place] = None if result is None else score(result)
+    return scores
 
 
 def found_so_far(search: Search, url: str) -> TuningResult:

@@ -1,0 +1,196 @@
+"""Sweeps: many settings at once give what each gives alone."""
+
+import itertools
+from dataclasses import fields, is_dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+from conftest import make_clients
+from registry import ALGORITHMS
+from torch import nn
+
+import fedsps
+from fedsps import Plan
+from fedsps.core.stacking import can_stack, stack
+from fedsps.data.clients import ClientData, held_out
+from fedsps.engine.setup import Setup
+from fedsps.engine.sweep import Sweep
+from fedsps.model import span
+from fedsps.model.logistic import network_of
+
+CLOSE = {"rtol": 1e-9, "atol": 1e-9}
+
+
+def scaled(value, factor):
+    """A part with every floating parameter a little larger; others stay."""
+    if isinstance(value, float):
+        return min(value * factor, 0.995) if 0 < value < 1 else value * factor
+    if is_dataclass(value):
+        changed = {field.name: scaled(getattr(value, field.name), factor) for field in fields(value)}
+        if hasattr(value, "share"):
+            return value  # how many entries stay is no number that can be stacked
+        return replace(value, **changed)
+    return value
+
+
+def variants(algorithm, factors=(1.0, 1.1, 0.8)):
+    """The algorithm, and others that differ from it in all floating parameters of all parts."""
+    made = []
+    for factor in factors:
+        parts = {name: scaled(part, factor) for name, part in algorithm.composition.items() if part is not None}
+        made.append(fedsps.Algorithm(**parts))
+    return made
+
+
+def sweep(algorithms, model, clients, test=None, loss=None, **plan):
+    network = network_of(model) if loss is None else network_of(model, loss)
+    data = ClientData.of(clients).to(network.x, network.accepted)
+    held = None if test is None else held_out(test).to(network.x, network.accepted)
+    return Sweep(Setup(Plan(**plan), network, data, algorithms[0]), algorithms, held)
+
+
+def assert_as_alone(swept, algorithms, model, clients, **settings):
+    for one, algorithm in zip(swept, algorithms, strict=True):
+        alone = fedsps.train(model, clients, algorithm=algorithm, engine="loop", **settings)
+        columns = [column for column in alone.history if column != "seconds"]
+        rows = np.array([[row[column] for column in columns] for row in one.rows], dtype=np.float64)
+        np.testing.assert_allclose(rows, alone.history[columns].to_numpy(np.float64), **CLOSE)
+        weights = torch.cat([parameter.detach().flatten() for parameter in alone.model.parameters()])
+        torch.testing.assert_close(one.x, weights, **CLOSE)
+        assert one.diverged_at == alone.diverged_at
+
+
+@pytest.mark.parametrize("weights", ["uniform", "samples"])
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_algorithm(name, weights):
+    algorithms, clients = variants(ALGORITHMS[name]), make_clients()
+    model = fedsps.LogisticRegression(4, 3).double()
+    settings = {
+        "rounds": 5, "local_steps": 3, "batch_size": 10, "cohort": 5 if "client" in name else 3, "weights": weights,
+        "evaluate_every": 2,
+    }  # fmt: skip
+    swept = sweep(algorithms, model, clients, clients[0], **settings).run()
+    assert_as_alone(swept, algorithms, model, clients, test=clients[0], **settings)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_algorithm_on_a_module(name):
+    """Through vmap, with the batches shared."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 3)).double()
+    algorithms, clients = variants(ALGORITHMS[name]), make_clients(sizes=(4, 9, 9, 30, 12))
+    settings = {"rounds": 3, "local_steps": 2, "batch_size": 8, "cohort": 5 if "client" in name else 3}
+    assert_as_alone(sweep(algorithms, model, clients, **settings).run(), algorithms, model, clients, **settings)
+
+
+def test_a_single_logit():
+    clients = [(inputs, (targets == 1).double()) for inputs, targets in make_clients()]
+    loss = nn.functional.binary_cross_entropy_with_logits
+    algorithms = [fedsps.FedSPS(cap=cap) for cap in (0.1, 1.0, 5.0, 10.0, 20.0)]
+    model = fedsps.LogisticRegression(4, 2).double()
+    settings = {"rounds": 4, "batch_size": 4, "loss": loss, "test": clients[1]}
+    assert_as_alone(sweep(algorithms, model, clients, **settings).run(), algorithms, model, clients, **settings)
+
+
+def test_the_span_is_used_where_the_rules_need_no_coordinates(monkeypatch):
+    used = []
+    original = span.RoundSamples.loss_and_gradient
+    monkeypatch.setattr(
+        span.RoundSamples, "loss_and_gradient", lambda self, y, step: used.append(1) or original(self, y, step)
+    )
+    model, clients = fedsps.LogisticRegression(4, 3).double(), make_clients()
+    for algorithm, spans in [(fedsps.FedSPS(), True), (fedsps.FedExP(), True), (fedsps.FedAMS(), True),
+                             (fedsps.DeltaSGD(), True), (fedsps.FedProx(), False), (fedsps.Scaffold(), False)]:  # fmt: skip
+        used.clear()
+        sweep(variants(algorithm), model, clients, rounds=1, batch_size=3).run()
+        assert bool(used) == spans
+
+    class Own(fedsps.rules.SPS):
+        """It may look at coordinates: what it extends says nothing of it."""
+
+    used.clear()
+    sweep(variants(fedsps.Algorithm(stepsize=Own())), model, clients, rounds=1, batch_size=3).run()
+    assert not used
+
+
+def test_norms_and_means_of_the_span_are_those_of_the_vectors():
+    random = torch.Generator().manual_seed(0)
+    inputs = torch.rand(3, 2, 5, 4, generator=random, dtype=torch.float64)
+    targets = torch.randint(3, (3, 2, 5), generator=random)
+    x = torch.randn(7, 15, generator=random, dtype=torch.float64)
+    samples = span.RoundSamples.of(x, 3, inputs, targets)
+    network = network_of(fedsps.LogisticRegression(4, 3).double())
+    y, dense = samples.start(), x.unsqueeze(1).expand(-1, 2, -1)
+    for step in range(3):
+        loss, gradient = samples.loss_and_gradient(y, step)
+        expected, slope, _ = network.loss_and_gradient(dense, {}, inputs[step], targets[step], shared=1)
+        torch.testing.assert_close(loss, expected, **CLOSE)
+        torch.testing.assert_close(gradient.norm_sq(), (slope**2).sum(-1), **CLOSE)
+        gamma = torch.rand(7, 2, generator=random, dtype=torch.float64)
+        y, dense = y - gradient.times(gamma), dense - gamma[..., None] * slope
+    delta, moved = y - samples.start(), dense - x.unsqueeze(1)
+    torch.testing.assert_close(delta.norm_sq(), (moved**2).sum(-1), **CLOSE)
+    weights = torch.tensor([0.3, 0.7], dtype=torch.float64)
+    torch.testing.assert_close(delta.mean(weights), 0.3 * moved[:, 0] + 0.7 * moved[:, 1], **CLOSE)
+    assert delta.shape == moved.shape and delta.numel() == moved.numel()
+
+
+def test_a_setting_that_diverges_leaves_without_costing_the_others():
+    clients = [(inputs, inputs.sum(1, keepdim=True)) for inputs, _ in make_clients()]
+    model = nn.Linear(4, 1).double()
+    algorithms = [fedsps.FedAvg(client_stepsize=stepsize) for stepsize in (1e-3, 1e6, 1e-4, 1e3)]
+    settings = {"rounds": 60, "loss": nn.functional.mse_loss, "batch_size": 3}
+    swept = sweep(algorithms, model, clients, **settings).run()
+    assert [one.diverged_at is None for one in swept] == [True, False, True, False]
+    assert_as_alone([swept[0], swept[2]], [algorithms[0], algorithms[2]], model, clients, **settings)
+    for place in (1, 3):
+        alone = fedsps.train(model, clients, algorithm=algorithms[place], **settings)
+        assert swept[place].diverged_at == alone.diverged_at == len(swept[place].rows)
+        assert swept[place].x.isfinite().all()
+
+
+def test_settings_can_be_dropped():
+    model, clients = fedsps.LogisticRegression(4, 3).double(), make_clients()
+    algorithms = [fedsps.FedAvg(client_stepsize=stepsize) for stepsize in (0.01, 0.1, 1.0)]
+    seen = []
+
+    def drop(round, rows):
+        seen.append((round, sorted(rows)))
+        return {0} if round == 2 else {2} if round == 4 else set()
+
+    swept = sweep(algorithms, model, clients, rounds=6, evaluate_every=2).run(drop)
+    assert seen == [(2, [0, 1, 2]), (4, [1, 2]), (6, [1])]
+    assert [len(one.rows) for one in swept] == [2, 6, 4]
+    assert [one.dropped for one in swept] == [True, False, True]
+    assert_as_alone([swept[1]], [algorithms[1]], model, clients, rounds=6, evaluate_every=2)
+
+
+def test_a_memory_limit_makes_chunks_and_changes_nothing():
+    model, clients = fedsps.LogisticRegression(4, 3).double(), make_clients(sizes=(9, 9, 9, 4, 30))
+    algorithms = [fedsps.FedDecSPS(cap=cap) for cap in (0.1, 1.0)]
+    whole = sweep(algorithms, model, clients, rounds=4, batch_size=6)
+    small = sweep(algorithms, model, clients, rounds=4, batch_size=6)
+    small.setup = replace(small.setup, memory_limit=1)
+    for one, other in itertools.zip_longest(whole.run(), small.run()):
+        torch.testing.assert_close(one.x, other.x, **CLOSE)
+
+
+def test_a_loss_below_the_bound_of_one_setting_stops_the_sweep():
+    algorithms = [fedsps.FedSPS(lower=lower) for lower in (0.0, 0.9)]
+    with pytest.raises(
+        fedsps.LowerBoundError, match=r"round 1: client \d saw a loss of .* below its lower bound of 0\.9"
+    ):
+        sweep(algorithms, fedsps.LogisticRegression(4, 3).double(), make_clients(), rounds=20).run()
+
+
+def test_what_can_be_stacked():
+    assert can_stack([fedsps.FedSPS(), fedsps.FedSPS(cap=2.0)])
+    assert can_stack([fedsps.FedAMS(eps=eps, server_stepsize=eta) for eps in (0.1, 1.0) for eta in (1.0, 2)])
+    assert can_stack([fedsps.FedSPSGlobal(cap=cap) for cap in (0.1, 1.0)])
+    for other in (fedsps.FedAvg(), fedsps.FedSPS(smoothing="paper"), fedsps.FedSPS(lower=(0.0, 0.1))):
+        assert not can_stack([fedsps.FedSPS(), other])
+    assert not can_stack([fedsps.FedSPSGlobal(), fedsps.FedSPSGlobal(initial=0.1)])
+    assert not can_stack([fedsps.FedAMS(option=1), fedsps.FedAMS(option=2)])
+    one, two = stack([fedsps.FedSPS(cap=1.0), fedsps.FedSPS(cap=3.0)], torch.zeros(1).double(), False).stepsize.cap
+    assert (one, two) == (1.0, 3.0)
