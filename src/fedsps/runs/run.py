@@ -16,7 +16,11 @@ from fedsps.runs.train import train
 
 
 def is_done(spec: Spec, runs: str | Path = "runs") -> bool:
-    """Whether the run is finished and in its folder."""
+    """Whether the run is finished and in its folder: the summary is there, which is written last.
+
+    >>> is_done(Spec.of("fedsps", rounds=3), runs="no such folder")
+    False
+    """
     return (Path(runs) / spec.digest / SUMMARY).exists()
 
 
@@ -31,7 +35,7 @@ def run(
 ) -> Result:
     """Train as the spec says, or return the finished run from its folder `runs/<digest>`.
 
-    An interrupted run goes on from its last checkpoint.
+    An interrupted run goes on from its last checkpoint. A run that diverged is finished too: it would diverge again.
 
     Args:
         spec: what is asked, made by `Spec.of`.
@@ -40,6 +44,10 @@ def run(
         callback: called after each round with its row; `True` stops the run, which is then not marked as finished.
         engine: see `train`.
         checkpoint_seconds: the time between two saves.
+
+    Raises:
+        ConfigurationError: if the spec has no task, as that of a run from Python.
+        DataError: if the data cannot be had, or the folder holds something damaged.
     """
     if spec.task is None:
         raise ConfigurationError("the spec has no task: make specs by Spec.of, or call fedsps.train")

@@ -49,7 +49,12 @@ PAPER_GRID = {
 
 @dataclass(frozen=True)
 class Range:
-    """Any value from `low` to `high`, sampled on a logarithmic scale; for the Bayesian search."""
+    """Any value from `low` to `high`, sampled on a logarithmic scale; for the Bayesian search.
+
+    >>> Range(0.001, 0.0)
+    Traceback (most recent call last):
+    fedsps.errors.ConfigurationError: a range goes from a number above 0 to a larger one; got 0.001..0.0
+    """
 
     low: float
     high: float
@@ -73,6 +78,10 @@ class Search:
         trials: of the Bayesian search; a grid has its own number.
         halve_from: at this round, four times it, ... a trial is dropped that is not in the best quarter of those that
             have come as far; 0: never.
+
+    >>> search = Search(Spec.of("fedavg"), {"client_stepsize": (0.1, 1.0), "server_stepsize": (0.5, 1.0)})
+    >>> search.size, search.at({"client_stepsize": 0.1}).parameters
+    (4, {'client_stepsize': 0.1, 'server_stepsize': 1.0})
     """
 
     spec: Spec
@@ -96,13 +105,16 @@ class Search:
 
     @property
     def size(self) -> int:
-        """The number of trials."""
+        """The number of trials: of all points of a grid, or as many as were asked for."""
         sizes = [len(values) for values in self.space.values() if not isinstance(values, Range)]
         return prod(sizes) if self.sampler == "grid" else self.trials
 
     @property
     def name(self) -> str:
-        """The name of the study."""
+        """The name of the study, the same for the same search: that is how one that was interrupted is found again.
+
+        The number of trials is not in it, so that a Bayesian search may be asked for more and goes on.
+        """
         text = json.dumps([self.spec.digest, self.sampler, self.halve_from, repr(self.space)])
         return f"{self.spec.algorithm}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
@@ -135,10 +147,18 @@ class TuningResult:
 
     @property
     def worst(self) -> Named:
-        """The largest finite score."""
+        """The trial with the largest finite score among those that ran to the end.
+
+        It shows how much a wrong choice costs; trials that diverged would say nothing but that.
+        """
         return self._named(int(np.argmax(self._finished("max"))))
 
     def _finished(self, kind: str) -> np.ndarray[Any, Any]:
+        """The scores, with those of trials that diverged or were dropped made the last to be chosen.
+
+        Raises:
+            ConfigurationError: if there is no other trial, and so nothing to choose.
+        """
         scores = self.table["score"].to_numpy(float)
         usable = np.isfinite(scores) & ~self.table["dropped"].to_numpy(bool)
         if not usable.any():
@@ -149,12 +169,20 @@ class TuningResult:
 
     @property
     def diverged(self) -> int:
-        """How many trials diverged."""
+        """How many trials diverged: their score is infinite, and they count as finished."""
         return int(self.table["diverged"].sum())
 
 
 def parse_space(text: str) -> tuple[Named, Space]:
-    """An algorithm and its space from one word: values a/b/c, ranges a..b; a bare name takes the paper's grid."""
+    """An algorithm and its space from one word: values a/b/c, ranges a..b; a bare name takes the paper's grid.
+
+    The algorithm has the first value of each parameter, or a range's lower end.
+
+    >>> parse_space("fedavg:client_stepsize=0.01/0.1")[1]
+    {'client_stepsize': (0.01, 0.1)}
+    >>> parse_space("fedavg:client_stepsize=1e-4..1")[1]
+    {'client_stepsize': Range(low=0.0001, high=1.0)}
+    """
     name, given = notation.read(text)
     ranges: dict[str, Range] = {}
     for key, written in given.items():
@@ -185,7 +213,13 @@ def _range(setting: str, low: str, high: str) -> Range:
 
 
 def score(result: Result) -> float:
-    """The mean `train_loss` over the last tenth of the rounds; infinite if the run diverged."""
+    """The mean `train_loss` over the last tenth of the rounds; infinite if the run diverged.
+
+    A mean, since the loss of a single round is noisy, and of the objective over all clients, not the cohort's batches.
+
+    Raises:
+        ConfigurationError: if none of these rounds was evaluated.
+    """
     if result.diverged_at is not None:
         return np.inf
     table = result.history
@@ -279,7 +313,10 @@ def run_search(
 
 
 def _queue(search: Search, study: Any) -> None:
-    """Put every point of a grid in line that is neither done nor in line nor being run by a process that lives."""
+    """Put every point of a grid in line that is neither done nor in line nor being run by a process that lives.
+
+    Trials whose process is gone are marked as failed, so that their points come up again, here or on another machine.
+    """
     TrialState = _optuna().trial.TrialState
     taken = []
     for trial in study.get_trials(deepcopy=False):
@@ -317,7 +354,11 @@ def _is_alive(trial: Any) -> bool:
 
 
 def _next(search: Search, study: Any) -> Any:
-    """The next trial, or None when there is none left."""
+    """The next trial, or None when there is none left.
+
+    Points in line come first; then a Bayesian search draws its own, until it has as many trials that did not fail as it
+    was asked for.
+    """
     optuna = _optuna()
     TrialState = optuna.trial.TrialState
     states = [trial.state for trial in study.get_trials(deepcopy=False)]
@@ -328,6 +369,7 @@ def _next(search: Search, study: Any) -> Any:
 
 
 def _point(search: Search, trial: Any) -> dict[str, Any]:
+    """The trial's values: those it was put in line with, or what the sampler suggests."""
     return {
         name: trial.suggest_float(name, values.low, values.high, log=True)
         if isinstance(values, Range)
@@ -337,7 +379,11 @@ def _point(search: Search, trial: Any) -> dict[str, Any]:
 
 
 def _run_trial(search: Search, runs: str, url: str, number: int, point: dict[str, Any]) -> float | None:
-    """The score of one point; None if it was dropped early."""
+    """The score of one point; None if it was dropped early.
+
+    It runs in a worker: the study is opened again there, but only if losses have to be reported as the run goes. A
+    round that was not evaluated reports nothing.
+    """
     spec = search.at(point)
     if not search.halve_from:
         return score(run(spec, runs))
@@ -355,7 +401,12 @@ def _run_trial(search: Search, runs: str, url: str, number: int, point: dict[str
 
 
 def found_so_far(search: Search, url: str) -> TuningResult:
-    """The table of a study."""
+    """The table of a study: trials that finished or were dropped, the best first, a point that ran twice once.
+
+    Args:
+        search: it names the study.
+        url: of the storage.
+    """
     TrialState = _optuna().trial.TrialState
     rows = [
         dict(trial.params)
@@ -379,6 +430,7 @@ def found_so_far(search: Search, url: str) -> TuningResult:
 
 
 def _study(search: Search, url: str) -> Any:
+    """The search's study in the storage, made if it is not there; halving is Optuna's, with a factor of four."""
     optuna = _optuna()
     storage = _open(url)
     pruner = (
@@ -390,6 +442,7 @@ def _study(search: Search, url: str) -> Any:
 
 
 def _optuna() -> Any:
+    """Optuna itself, imported when a search begins: it is an extra, and says much unless it is told not to."""
     try:
         import optuna
     except ImportError as error:
@@ -399,6 +452,11 @@ def _optuna() -> Any:
 
 
 def _open(url: str) -> Any:
+    """The storage at this URL, in five tries: processes that begin together may make its tables at the same time.
+
+    Raises:
+        ConfigurationError: with the database's own reason, and with the password in the URL hidden.
+    """
     optuna = _optuna()
     waits = {"connect_args": {"timeout": 100}} if url.startswith("sqlite") else None
     for _ in range(5):
