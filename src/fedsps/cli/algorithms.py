@@ -1,4 +1,7 @@
-"""`fedsps algorithms`."""
+"""`fedsps algorithms`: the catalogue and the parts, out of the docstrings of their classes.
+
+So a formula is written once, where it is computed, and a new algorithm shows up here without a line of its own.
+"""
 
 import inspect
 from collections.abc import Callable
@@ -23,9 +26,9 @@ def algorithms_command(
     kinds = makers(read(name)[0]) if name else dict(CATALOGUE)
     if len(kinds) > 1 and name:
         parse(name)  # parts that do not go together are refused
-    own = signatures("+".join(kinds)) if name else {word: defaults(word) for word in CATALOGUE}
+    usual = signatures("+".join(kinds)) if name else {word: defaults(word) for word in CATALOGUE}
     if as_json:
-        print_json({word: {"formula": formula(kind), "parameters": own[word]} for word, kind in kinds.items()})
+        print_json({word: {"formula": formula(kind), "parameters": usual[word]} for word, kind in kinds.items()})
         return
     for word, kind in kinds.items():
         title, _, text = (inspect.getdoc(kind) or "").partition("\n")
@@ -34,7 +37,7 @@ def algorithms_command(
         text = text.strip("\n").partition("\n>>> ")[0].rstrip() if name else "    " + formula(kind)
         if text:
             paper.print(text, highlight=False, markup=False, soft_wrap=True)
-        parameters = ", ".join(f"{key}={value}" for key, value in own[word].items())
+        parameters = ", ".join(f"{key}={value}" for key, value in usual[word].items())
         paper.print(f"    [dim]{parameters}[/]\n", highlight=False, soft_wrap=True)
     if not name:
         paper.print("Parts, for compositions such as sps+amsgrad+polyaverage:", highlight=False)
@@ -42,7 +45,7 @@ def algorithms_command(
 
 
 def parts_by_slot() -> str:
-    """The words of the parts, by what they are for."""
+    """The words of the parts, by what they are for: a line for each slot of an algorithm."""
     slots = dict.fromkeys(part.slot for part in PARTS.values())
     return "\n".join(
         f"    {slot}: {', '.join(word for word, part in PARTS.items() if part.slot == slot)}" for slot in slots
@@ -50,6 +53,11 @@ def parts_by_slot() -> str:
 
 
 def formula(kind: Callable[..., Any]) -> str:
-    """The second paragraph of a docstring, or its only one."""
+    """The second paragraph of a docstring, or its only one: that is where an algorithm's class says its formula.
+
+    >>> from fedsps import FedSPS
+    >>> print(formula(FedSPS))
+    x_i <- x_i - gamma_i g_i,    gamma_i = min( (F_i(x_i; batch) - lower_i) / (scale ||g_i||^2), cap )
+    """
     title, _, rest = (inspect.getdoc(kind) or "").partition("\n\n")
     return "\n    ".join(line.strip() for line in (rest.partition("\n\n")[0] or title).splitlines())

@@ -1,4 +1,8 @@
-"""`fedsps compare`."""
+"""`fedsps compare`: several algorithms on one task, as a table on standard output and a figure in a file.
+
+Whether the figure can be written is asked before anything is trained. Without matplotlib there is a note instead of a
+figure, and the table all the same.
+"""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -60,7 +64,7 @@ def compare_command(
     if as_json:
         drawn = str(figure) if plot.is_available() else None
         digests = iter(spec.digest for spec in specs)
-        folders = {label: [str(runs / next(digests)) for _ in some] for label, some in compared.results.items()}
+        folders = {label: [str(runs / next(digests)) for _ in results] for label, results in compared.results.items()}
         rows = finite(compared.table.to_dict("records"))
         print_json({"target_loss": number(compared.target), "rows": rows, "runs": folders, "figure": drawn})
     else:

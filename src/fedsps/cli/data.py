@@ -1,4 +1,8 @@
-"""`fedsps data`: the data sets' files."""
+"""`fedsps data`: the data sets' files.
+
+Files are looked for in the folder that `FEDSPS_DATA` names, then in the cache. `list` and `verify` download nothing;
+`fetch` does, for machines that will be without a network later.
+"""
 
 from typing import Annotated
 

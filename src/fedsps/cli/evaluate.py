@@ -1,4 +1,9 @@
-"""`fedsps evaluate`."""
+"""`fedsps evaluate`: a finished run's model, on its clients' data and on the test data.
+
+The data is loaded and split again as the spec says; the mean over clients has the weights of the run, so that the
+training loss is the one that its history ends with. Beside it are the worst client's loss and accuracy, which the
+history does not have.
+"""
 
 from pathlib import Path
 from typing import Annotated

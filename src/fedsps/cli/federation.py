@@ -1,4 +1,8 @@
-"""`fedsps federation`: a real Flower federation on this machine, as processes."""
+"""`fedsps federation`: a real Flower federation on this machine, as processes.
+
+The commands are thin: what they do is in `fedsps.deploy`. Exit code 1 says that a run failed or a process died, 2 that
+something was refused, 130 that Ctrl-C stopped it.
+"""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -40,10 +44,10 @@ def up_command(
     from fedsps.deploy.up import up
 
     with screen.status("") as line:
-        found = up(folder, nodes, port, node_config or (), not insecure, line.update)
+        started = up(folder, nodes, port, node_config or (), not insecure, line.update)
     if insecure:
         screen.print("note: without TLS and node keys, for tests on this machine only", style="yellow")
-    _print_processes(found)
+    _print_processes(started)
     say(f"{nodes} nodes are online; next: fedsps federation run APP{_option(folder)}")
 
 
@@ -82,31 +86,31 @@ def run_command(
 @app.command(name="status")
 def status_command(folder: Folder = Path("federation"), as_json: AsJson = False) -> None:
     """Show the processes, the nodes that are online, and the runs. Exit code 1 if something died."""
-    found = deployment.load(folder.expanduser().resolve())
-    if found is None:
+    federation = deployment.load(folder.expanduser().resolve())
+    if federation is None:
         if as_json:
             print_json({"up": False})
         else:
             say(f"no federation is up in {folder}")
         return
-    dead = [process.name for process in found.processes if not process.is_alive()]
+    dead = [process.name for process in federation.processes if not process.is_alive()]
     online: int | None = None
     runs: list[dict[str, Any]] = []
-    if found.processes and "superlink" not in dead:
-        online, runs = programs.online(found.folder), programs.runs(found.folder)
+    if federation.processes and "superlink" not in dead:
+        online, runs = programs.online(federation.folder), programs.runs(federation.folder)
     if as_json:
-        shown = [vars(process) | {"alive": process.is_alive()} for process in found.processes]
+        shown = [vars(process) | {"alive": process.is_alive()} for process in federation.processes]
         kept = [{name: run[name] for name in ("run-id", "fab-id", "status", "elapsed")} for run in runs]
-        print_json({"up": not dead, "address": found.address, "processes": shown, "online": online, "runs": kept})
+        print_json({"up": not dead, "address": federation.address, "processes": shown, "online": online, "runs": kept})
     else:
-        _print_processes(found)
-        say("the SuperLink does not run" if online is None else f"{online} of {found.nodes} nodes are online")
+        _print_processes(federation)
+        say("the SuperLink does not run" if online is None else f"{online} of {federation.nodes} nodes are online")
         if runs:
             table = Table("run", "app", "status", "seconds", box=None)
             for run in runs:
                 table.add_row(run["run-id"], run["fab-id"], run["status"], f"{run['elapsed']:.0f}")
             paper.print(table)
-    if dead or online != found.nodes:
+    if dead or online != federation.nodes:
         if dead:
             complain(f"{', '.join(dead)} died: see the log, then fedsps federation down{_option(folder)} and up again")
         raise typer.Exit(1)
@@ -118,8 +122,8 @@ def down_command(folder: Folder = Path("federation")) -> None:
     from fedsps.deploy.up import down
 
     with screen.status("stopping"):
-        found = down(folder)
-    say(f"the federation in {folder} is down" if found else f"no federation is up in {folder}")
+        was_up = down(folder)
+    say(f"the federation in {folder} is down" if was_up else f"no federation is up in {folder}")
 
 
 @app.command(name="keys")
@@ -141,9 +145,10 @@ def keys_command(
     say(instructions(write_keys(folder, nodes, host), nodes, host[0], port or PORT))
 
 
-def _print_processes(found: deployment.Deployment) -> None:
+def _print_processes(federation: deployment.Deployment) -> None:
+    """A row for each process: who it is, whether it lives, its CPU seconds, its address and its log."""
     table = Table("who", "pid", "alive", "CPU s", "address", "log", box=None)
-    for process in found.processes:
+    for process in federation.processes:
         alive = process.is_alive()
         seconds = f"{process.cpu_seconds():.1f}" if alive else "-"
         table.add_row(process.name, str(process.pid), "yes" if alive else "no", seconds, process.address, process.log)
@@ -151,4 +156,5 @@ def _print_processes(found: deployment.Deployment) -> None:
 
 
 def _option(folder: Path) -> str:
+    """The option `--folder` for the next command that is suggested; nothing for the usual folder."""
     return "" if folder == Path("federation") else f" --folder {folder}"

@@ -1,4 +1,12 @@
-"""The command `fedsps`: its commands, each imported when it is called, and how it ends."""
+"""The command `fedsps`: its commands, each imported when it is called, and how it ends.
+
+| exit code | when |
+| --- | --- |
+| 0 | all went well |
+| 1 | something broke that fedsps does not know, as in the user's own code; or a federation's run or process failed |
+| 2 | something was refused, with one line that says what and why |
+| 130 | Ctrl-C |
+"""
 
 import os
 import re
@@ -28,7 +36,11 @@ COMMANDS = {  # each is the `app` of the file of its name; this is what the list
 
 
 class LazyGroup(TyperGroup):
-    """Imports a command when it is called: torch takes a second, and `--help` need not wait for it."""
+    """Imports a command when it is called: torch takes a second, and `--help` need not wait for it.
+
+    Attributes:
+        is_listing: whether the list of commands is being written, for which no command is imported.
+    """
 
     is_listing = False
 
@@ -37,7 +49,10 @@ class LazyGroup(TyperGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command; for the list of commands, what it says there is enough."""
+        """The command; for the list of commands, what it says there is enough.
+
+        None for a name that is not in `COMMANDS`: click then says which ones there are.
+        """
         if cmd_name not in COMMANDS:
             return None
         if self.is_listing:
@@ -65,7 +80,11 @@ app = typer.Typer(
 
 
 def main() -> None:
-    """Run the command; what fedsps refuses is one line on standard error and exit code 2."""
+    """Run the command; what fedsps refuses is one line on standard error and exit code 2.
+
+    An error of any other kind is one line too, with exit code 1; its traceback is shown if `FEDSPS_DEBUG` is set.
+    Warnings are notes on standard error.
+    """
     warnings.showwarning = lambda message, *_: _note(str(message))
     try:
         app()
@@ -107,6 +126,7 @@ def _complain(message: str) -> None:
 
 
 def _version(asked: bool) -> None:
+    """Print the version and stop, before any command is looked at."""
     if asked:
         typer.echo(f"fedsps {__version__}")
         raise typer.Exit

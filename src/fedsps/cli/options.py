@@ -1,4 +1,8 @@
-"""Options that several commands take, written once; first of all the fields of `Task` and `Plan`."""
+"""Options that several commands take, written once; first of all the fields of `Task` and `Plan`.
+
+A field that is added there is an option of every command that trains, with the help, the heading and the default that
+it has there.
+"""
 
 import functools
 import inspect
@@ -31,7 +35,11 @@ NAMES = [field.name for field in SETTINGS]
 
 
 class CountOrAll(click.ParamType[int | str]):
-    """A whole number, or the word "all" for a setting whose None means that."""
+    """A whole number, or the word "all" for a setting whose None means that.
+
+    >>> CountOrAll().convert("20", None, None), CountOrAll().convert("all", None, None)
+    (20, 'all')
+    """
 
     name = "number or all"
 
@@ -44,7 +52,13 @@ class CountOrAll(click.ParamType[int | str]):
 
 
 def _option(field: Field[Any], kind: Any, default: Any) -> inspect.Parameter:
-    """The option of one setting."""
+    """The option of one setting, as the parameter of a function.
+
+    Args:
+        field: of `Task` or `Plan`; its metadata has the help and the heading.
+        kind: its type. A whole number or None becomes a number or the word "all".
+        default: in this command.
+    """
     more: dict[str, Any] = {}
     if kind == int | None:
         kind, more["click_type"] = Any, CountOrAll()
@@ -58,13 +72,18 @@ def _option(field: Field[Any], kind: Any, default: Any) -> inspect.Parameter:
 def with_settings(**defaults: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command one option for each setting of a run; they arrive together as `settings`.
 
+    The command is written with a parameter `settings`, a dictionary that `Spec.of` takes as it is: "all" is None in it.
+    Typer reads options from a function's signature, so the command is wrapped in one that has them there.
+
     Args:
         **defaults: for settings whose default differs in this command.
     """
     kinds = get_type_hints(Task) | get_type_hints(Plan)
 
     def give(command: Callable[..., None]) -> Callable[..., None]:
-        own = [one for one in inspect.signature(command, eval_str=True).parameters.values() if one.name != "settings"]
+        kept = [
+            item for item in inspect.signature(command, eval_str=True).parameters.values() if item.name != "settings"
+        ]
         options = [_option(field, kinds[field.name], defaults.get(field.name, field.default)) for field in SETTINGS]
 
         @functools.wraps(command)
@@ -72,7 +91,7 @@ def with_settings(**defaults: Any) -> Callable[[Callable[..., None]], Callable[.
             settings = {name: given.pop(name) for name in NAMES}
             command(settings={name: None if value == "all" else value for name, value in settings.items()}, **given)
 
-        parameters = [*own, *options]
+        parameters = [*kept, *options]
         wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return wrapped

@@ -1,4 +1,7 @@
-"""`fedsps report`."""
+"""`fedsps report`: runs and verdicts as one HTML file.
+
+The page is put together in full before the file is opened, so that what is refused leaves an old report as it is.
+"""
 
 from pathlib import Path
 from typing import Annotated

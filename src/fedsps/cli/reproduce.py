@@ -1,4 +1,8 @@
-"""`fedsps reproduce`."""
+"""`fedsps reproduce`: the paper's experiments, and a verdict on every claim.
+
+One bar shows what is being done, on standard error; the table of verdicts, or the JSON, is on standard output. A
+verdict that does not hold is a result, not an error: the exit code is 0.
+"""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,8 @@
-"""What the command shows: results on standard output, progress and complaints on standard error."""
+"""What the command shows: results on standard output, progress and complaints on standard error.
+
+So `fedsps ... --json > file` holds JSON and nothing else. Where standard output is no terminal, tables are 120 columns
+wide, the same everywhere.
+"""
 
 import json
 import sys
@@ -27,18 +31,27 @@ paper = Console(width=None if sys.stdout.isatty() else 120)
 
 
 def complain(message: str) -> None:
-    """One line in red."""
+    """One line in red on standard error, "error: ..."; how the command ends is for the caller to say."""
     screen.print(Text.assemble(("error: ", "bold red"), message), soft_wrap=True)
 
 
 def note(message: str) -> None:
-    """One line that is no error."""
+    """One line on standard error, "note: ...", for what is worth knowing but no error."""
     screen.print(Text.assemble(("note: ", "yellow"), message), soft_wrap=True)
 
 
 @contextmanager
 def bars_of(specs: Sequence[Spec], runs: Path, fresh: bool) -> Iterator[Watch]:
-    """A live bar for each run; what is yielded moves them. Ctrl-C says how to go on."""
+    """A live bar for each run; what is yielded moves them. Ctrl-C says how to go on.
+
+    Bars end with the final loss or the round of divergence, read from the run folders, and say which runs were there
+    before.
+
+    Args:
+        specs: of the runs, in the order in which `watch` numbers them.
+        runs: the folder of run folders.
+        fresh: whether runs that are there are trained again.
+    """
     several_seeds = len({spec.plan.seed for spec in specs}) > 1
     there = [is_done(spec, runs) and not fresh for spec in specs]
     with Progress(*bar_columns(), console=screen) as progress:
@@ -68,7 +81,7 @@ def bars_of(specs: Sequence[Spec], runs: Path, fresh: bool) -> Iterator[Watch]:
 
 
 def bar_columns() -> tuple[ProgressColumn, ...]:
-    """What a progress bar shows."""
+    """What a progress bar shows: what is done, the bar, how much of it, a note, and the time."""
     return (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -79,11 +92,18 @@ def bar_columns() -> tuple[ProgressColumn, ...]:
 
 
 def _final(result: Result) -> str:
+    """The final training loss in four digits; a dash if there is none."""
     return shown(result.summary["final_train_loss"])
 
 
 def print_comparison(compared: Comparison, title: str, target: bool = True) -> None:
-    """The table of a comparison; of a single run without its target."""
+    """The table of a comparison on standard output.
+
+    Args:
+        compared: means over the seeds; an algorithm of which any run diverged says so behind its name.
+        title: above the table.
+        target: whether the rounds to the target are shown; of a single run they would say nothing.
+    """
     table = Table(
         title=Text(title),
         title_justify="left",
@@ -115,10 +135,10 @@ def print_comparison(compared: Comparison, title: str, target: bool = True) -> N
 
 
 def say(text: str) -> None:
-    """A line as it is: brackets in names are no markup."""
+    """A line on standard output as it is: brackets in names are no markup, and long lines are not broken."""
     paper.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def print_json(content: Any) -> None:
-    """A value as JSON on standard output."""
+    """A value as JSON on standard output, without colours, for other programs."""
     typer.echo(json.dumps(content, indent=2))

@@ -1,4 +1,7 @@
-"""`fedsps train`."""
+"""`fedsps train`: one run, from its options to its folder.
+
+A run that is there already is read, and shown all the same; one that diverged is a result, not an error.
+"""
 
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,4 +1,7 @@
-"""`fedsps tune`."""
+"""`fedsps tune`: a search, its ten best trials as a table, and the winner's parameters.
+
+Ctrl-C loses nothing that is finished: the same command goes on.
+"""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -73,4 +76,5 @@ def tune_command(
 
 
 def _value(value: object) -> str:
+    """A parameter in the table: numbers in six digits, words as they are."""
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -12,7 +12,11 @@ from fedsps.errors import ConfigurationError, unknown
 
 
 def import_object(address: str) -> Any:
-    """What an address names."""
+    """What an address names: a class or a function of the user's own.
+
+    Raises:
+        ConfigurationError: if it is no address, its file or module cannot be imported, or has no such name.
+    """
     place, _, name = address.partition(":")
     if not place or not name:
         raise ConfigurationError(f"{address!r} must look like file.py:name or package.module:name")

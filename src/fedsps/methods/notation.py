@@ -34,7 +34,11 @@ class Named:
         return hash((self.name, repr(sorted(self.parameters.items(), key=lambda pair: pair[0]))))
 
     def build(self) -> Algorithm:
-        """The algorithm itself."""
+        """The algorithm that the name and the parameters stand for.
+
+        Raises:
+            ConfigurationError: for a name or a parameter that is unknown, or a value that cannot work.
+        """
         try:
             return self._build()
         except FedspsError:

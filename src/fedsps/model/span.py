@@ -105,7 +105,7 @@ class Span(Implicit):
 
     @property
     def device(self) -> torch.device:
-        """Where the samples are."""
+        """The device that the samples are on."""
         return self.samples.features.device
 
     def numel(self) -> int:

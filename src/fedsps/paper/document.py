@@ -1,4 +1,8 @@
-"""Pages as one Markdown document, from the files that `reproduce` wrote: verdicts first, then each page."""
+"""Pages as one Markdown document, from the files that `reproduce` wrote: verdicts first, then each page.
+
+It reads files, not results, so that pages which were run at different times, and at different scales, stand side by
+side, each with the command that wrote it.
+"""
 
 import math
 import os
@@ -24,7 +28,16 @@ evaluations, and of whole trials."""
 
 
 def document(folder: Path, place: Path, order: Sequence[str]) -> str:
-    """The text of `place` on all pages of this order that lie in the folder; figures are linked relative to it."""
+    """The text of `place` on all pages of this order that lie in the folder; figures are linked relative to it.
+
+    Args:
+        folder: where `reproduce` wrote its pages.
+        place: the file that the text is for; it is not written here.
+        order: names of pages; those that are not in the folder are left out.
+
+    Raises:
+        DataError: if a page's file is damaged or of another version, or one of its tables is missing.
+    """
     pages = [read(folder / f"{name}.json") for name in order if (folder / f"{name}.json").is_file()]
     verdicts = [verdict | {"scale": page["scale"]} for page in pages for verdict in page["verdicts"]]
     counted = Counter(verdict["outcome"] for verdict in verdicts)
@@ -50,7 +63,11 @@ def document(folder: Path, place: Path, order: Sequence[str]) -> str:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A page's file."""
+    """The content of a page's file, PAGE.json.
+
+    Raises:
+        DataError: if it cannot be read, or lacks what the document needs, as files of other versions do.
+    """
     page = read_json(path)
     lines = [line for panel in page.get("panels", ()) for line in panel["lines"]]
     if not page.keys() >= KEYS or any("tuned" not in line for line in lines):
@@ -59,7 +76,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def _winners(page: Mapping[str, Any]) -> Iterator[Sequence[object]]:
-    """The parameters of the lines that were searched for."""
+    """The parameters of the lines that were searched for: panel, line, and what the search chose."""
     for panel in page["panels"]:
         for line in panel["lines"]:
             if line["tuned"]:
@@ -68,12 +85,14 @@ def _winners(page: Mapping[str, Any]) -> Iterator[Sequence[object]]:
 
 
 def _read_table(path: Path, page: str) -> pd.DataFrame:
+    """A table that the page shows; an error names the command that writes it."""
     if not path.is_file():
         raise DataError(f"{path} is missing: run fedsps reproduce {page} again")
     return pd.read_csv(path)
 
 
 def _facts(page: Mapping[str, Any]) -> Sequence[object]:
+    """A page in the first table: its scale and seeds, what it took, and how many verdicts of each kind it has."""
     counted = Counter(verdict["outcome"] for verdict in page["verdicts"])
     name, scale, seeds, runs, trials = (page[key] for key in ("page", "scale", "seeds", "runs", "trials"))
     times = duration(page["seconds"]), duration(page["search_seconds"])
@@ -81,11 +100,16 @@ def _facts(page: Mapping[str, Any]) -> Sequence[object]:
 
 
 def duration(seconds: float) -> str:
-    """In minutes, or hours if there are many."""
+    """A time in minutes, or in hours from two hours on.
+
+    >>> duration(90), duration(7200)
+    ('1.5 min', '2.0 h')
+    """
     return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def _cells(verdict: Mapping[str, Any]) -> Sequence[object]:
+    """A verdict as a row; the outcome is bold, and the loss a word of code."""
     loss = f"`{verdict['loss']}`" if verdict["loss"] else ""
     bold = f"**{verdict['outcome']}**"
     what = (verdict[key] for key in ("id", "statement", "place", "scale"))
@@ -93,6 +117,13 @@ def _cells(verdict: Mapping[str, Any]) -> Sequence[object]:
 
 
 def _table(headings: Any, rows: Any) -> str:
+    """A Markdown table.
+
+    >>> print(_table(["claim", "ratio"], [["C1", 0.98765]]))
+    | claim | ratio |
+    | --- | --- |
+    | C1 | 0.9877 |
+    """
     lines = [headings, ["---"] * len(headings), *rows]
     return "\n".join("| " + " | ".join(_text(cell) for cell in line) + " |" for line in lines)
 

@@ -1,4 +1,8 @@
-"""Search and train what the panels of a page ask for. Everything is cached."""
+"""Search and train what the panels of a page ask for. Everything is cached.
+
+Searches come first, since their winners are what is trained. A run is known by the digest of its spec, and a search by
+its name, so that pages share both: what one page ran, another reads.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +17,15 @@ from fedsps.runs.spec import Spec
 
 
 def train(panels: Sequence[Panel], job: Job) -> Records:
-    """Tune, then train every line of every panel on each seed; what is there already is read."""
+    """Tune, then train every line of every panel on each seed; what is there already is read.
+
+    Args:
+        panels: of the page, at the job's scale.
+        job: seeds, folder of the runs, processes, and who is told how far it is.
+
+    Returns:
+        The results by panel, label and seed, the run folders that they came from, and what all of it took.
+    """
     chosen: dict[tuple[str, str], Named] = {}
     searches: list[tuning.TuningResult] = []
     for panel in panels:
@@ -50,8 +62,11 @@ def train(panels: Sequence[Panel], job: Job) -> Records:
 
 
 def cost(results: Sequence[Result], searches: Sequence[tuning.TuningResult]) -> Cost:
-    """What runs and searches took; lines may share a search."""
-    tables = [one.table for one in {one.search.name: one for one in searches}.values()]
+    """What runs and searches took, whether now or before; lines may share a search, which counts once.
+
+    Seconds are those of training in the runs, and of whole trials in the searches.
+    """
+    tables = [tuned.table for tuned in {tuned.search.name: tuned for tuned in searches}.values()]
     return Cost(
         runs=len(results),
         seconds=sum(float(result.history["seconds"].sum()) for result in results),
@@ -61,7 +76,10 @@ def cost(results: Sequence[Result], searches: Sequence[tuning.TuningResult]) -> 
 
 
 def searched(panel: Panel, line: Line, tuned: Tuned, job: Job) -> tuning.TuningResult:
-    """What a search on the panel's setting found, with a seed that is not reported."""
+    """What a search on the panel's setting found, with a seed that is not reported.
+
+    A panel's line is tuned on that panel's data, clients and rounds, as the paper's are.
+    """
     what = f"tuning {tuned.algorithm} for {panel.name}"
     return tuning.run_search(
         search(panel, line, tuned, job.scale),
@@ -72,7 +90,16 @@ def searched(panel: Panel, line: Line, tuned: Tuned, job: Job) -> tuning.TuningR
 
 
 def search(panel: Panel, line: Line, tuned: Tuned, scale: Scale) -> tuning.Search:
-    """The line's own grid, or the paper's, on the panel's setting; the smoke scale tries two client stepsizes."""
+    """The line's own grid, or the paper's, on the panel's setting; the smoke scale tries two client stepsizes.
+
+    With halving the runs are evaluated at `halve_from` rounds and its multiples: that is where trials are compared.
+
+    Args:
+        panel: whose setting is used.
+        line: whose own settings are laid over it.
+        tuned: which algorithm, grid and halving.
+        scale: of the page.
+    """
     start = named(tuned.algorithm)
     grid = {"client_stepsize": (0.01, 0.1)} if scale == "smoke" else tuning.PAPER_GRID
     space = tuned.grid or {key: values for key, values in grid.items() if key in start.parameters}
@@ -85,7 +112,12 @@ def search(panel: Panel, line: Line, tuned: Tuned, scale: Scale) -> tuning.Searc
 
 
 def search_settings(panel: Panel, line: Line, scale: Scale) -> dict[str, Any]:
-    """A line's setting with the seed of the searches, and fewer evaluations."""
+    """A line's setting with the seed of the searches, and evaluations every tenth round at most.
+
+    >>> panel = Panel("a", "(a)", {"data": "mnist", "rounds": 500, "evaluate_every": 5}, [])
+    >>> search_settings(panel, Line("FedSPS", "fedsps"), "paper")
+    {'data': 'mnist', 'rounds': 500, 'evaluate_every': 10, 'seed': 1000}
+    """
     settings = dict(panel.settings) | dict(line.settings) | {"seed": tuning.TUNING_SEED}
     if scale != "smoke":
         settings["evaluate_every"] = max(10, settings["evaluate_every"])

@@ -1,4 +1,9 @@
-"""What a page of the reproduction is made of. Figures, tables and verdicts are pure functions of records."""
+"""What a page of the reproduction is made of. Figures, tables and verdicts are pure functions of records.
+
+A `Page` has `Panel`s, each of which is a setting with `Line`s; these are trained into `Records`. Its `Claim`s look at
+the records and give `Evidence` for each seed, from which `decide` makes a `Verdict`. So a verdict can be found again
+from the run folders, and the claims can be tested on results that are made up.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,17 +27,30 @@ Report = Callable[[str, int, int], None]  # what is being done, how far, of how 
 
 @dataclass(frozen=True)
 class Tuned:
-    """The winner of the search over a grid on the panel's own setting, or its worst finite point."""
+    """The winner of the search over a grid on the panel's own setting, or its worst finite point.
+
+    Attributes:
+        algorithm: its name.
+        pick: "best", or "worst" where a claim is about what bad parameters cost.
+        halve_from: see `tune.Search`.
+        grid: values for each parameter; the paper's if not given.
+    """
 
     algorithm: str
     pick: Literal["best", "worst"] = "best"
-    halve_from: int = 0  # see `tune.Search`
-    grid: Mapping[str, tuple[Any, ...]] | None = None  # the paper's if not given
+    halve_from: int = 0
+    grid: Mapping[str, tuple[Any, ...]] | None = None
 
 
 @dataclass(frozen=True)
 class Line:
-    """One curve: a label, an algorithm (in the command line's notation, or tuned), and its own settings."""
+    """One curve of a panel.
+
+    Attributes:
+        label: what the legend says, and how claims name it.
+        algorithm: in the command line's notation, or tuned.
+        settings: those in which the line differs from its panel.
+    """
 
     label: str
     algorithm: str | Tuned
@@ -41,7 +59,15 @@ class Line:
 
 @dataclass(frozen=True)
 class Panel:
-    """Curves on one setting."""
+    """Curves on one setting: a pair of axes in a figure.
+
+    Attributes:
+        name: short, for claims and tables.
+        title: what stands above the axes.
+        settings: fields of `Task` and `Plan` that all of its lines have.
+        lines: what is trained on it.
+        column: what the axes show.
+    """
 
     name: str
     title: str
@@ -52,7 +78,16 @@ class Panel:
 
 @dataclass(frozen=True)
 class Job:
-    """How much of which page is run, how often, and where."""
+    """How much of which page is run, how often, and where.
+
+    Attributes:
+        page: its name, for reports of progress.
+        scale: "smoke" shows that it works, "laptop" has fewer rounds, "paper" is the paper's own.
+        seeds: 0, 1, ..., so many.
+        runs: the folder of run folders.
+        jobs: runs at the same time.
+        report: who is told how far it is.
+    """
 
     page: str
     scale: Scale
@@ -62,14 +97,21 @@ class Job:
     report: Report | None = None
 
     def tell(self, what: str, done: int, size: int) -> None:
-        """Report progress."""
+        """Report progress, if anybody listens: what is being done, how far, of how much."""
         if self.report is not None:
             self.report(f"{self.page}: {what}", done, size)
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a page trained, whether now or before: its runs, and the trials of its searches."""
+    """What a page trained, whether now or before: its runs, and the trials of its searches.
+
+    Attributes:
+        runs: how many are shown.
+        seconds: of their training, without evaluations.
+        trials: of the searches.
+        search_seconds: of whole trials.
+    """
 
     runs: int = 0
     seconds: float = 0.0
@@ -79,19 +121,34 @@ class Cost:
 
 @dataclass(frozen=True)
 class Records:
-    """The results of a page: for each panel and label, one for each seed. A page may have tables beside them."""
+    """The results of a page: for each panel and label, one for each seed. A page may have tables beside them.
+
+    Attributes:
+        runs: results by panel and label, in the order of the seeds.
+        digests: the run folders of each line.
+        tables: by the name of their file.
+        cost: what all of it took.
+
+    >>> from dataclasses import replace
+    >>> from fedsps.runs.spec import Spec
+    >>> history = pd.DataFrame({"round": range(1, 21), "train_loss": [1.0] * 18 + [0.5, 0.25]})
+    >>> run = Result(None, history, Spec.of("fedsps"), provenance={})
+    >>> records = Records({"a": {"FedSPS": [run, replace(run, diverged_at=7)]}})
+    >>> records.final("a", "FedSPS", "train_loss")
+    array([0.375,   inf])
+    """
 
     runs: Mapping[str, Mapping[str, Sequence[Result]]]
-    digests: Mapping[tuple[str, str], Sequence[str]] = field(default_factory=dict)  # the run folders of each line
-    tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)  # by the name of their file
+    digests: Mapping[tuple[str, str], Sequence[str]] = field(default_factory=dict)
+    tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     cost: Cost = Cost()
 
     def of(self, panel: str, label: str) -> Sequence[Result]:
-        """The runs of one line."""
+        """The runs of one line, in the order of the seeds."""
         return self.runs[panel][label]
 
     def labels(self, panel: str) -> list[str]:
-        """The lines of a panel."""
+        """The lines of a panel, in the order of its legend."""
         return list(self.runs[panel])
 
     def final(self, panel: str, label: str, column: str) -> Numbers:
@@ -99,14 +156,17 @@ class Records:
         return np.array([last_tenth(run, column) for run in self.of(panel, label)])
 
     def each(self, panel: str, label: str, number: Callable[[pd.DataFrame], float]) -> Numbers:
-        """For each seed a number made of the history; NaN if the run diverged."""
+        """For each seed a number made of the history; NaN if the run diverged, which leaves a claim undecided."""
         return np.array(
             [np.nan if run.diverged_at is not None else number(run.history) for run in self.of(panel, label)]
         )
 
 
 def last_tenth(run: Result, column: str) -> float:
-    """The mean of a column over the evaluated rounds of the last tenth."""
+    """The mean of a column over the evaluated rounds of the last tenth.
+
+    A run that diverged ends at the worst value: an infinite loss, an accuracy of minus infinity, NaN for other columns.
+    """
     if run.diverged_at is not None:
         return WORST.get(column, np.nan)
     table = run.history
@@ -115,7 +175,12 @@ def last_tenth(run: Result, column: str) -> float:
 
 @dataclass(frozen=True)
 class Evidence:
-    """For each seed, whether the statement is true of it, and the number that says so."""
+    """What a claim's check found: whether the statement is true, and the number that says so.
+
+    Attributes:
+        true: for each seed, or whatever else the claim goes over.
+        effect: as many numbers; NaN where there is none, as of a diverged run.
+    """
 
     true: npt.NDArray[np.bool_]
     effect: Numbers
@@ -127,26 +192,44 @@ class Claim:
 
     `check` sees the records and, for statements about a training loss, which of the two losses to look at: the paper
     does not say whether it plots the objective (`train_loss`) or what the active clients saw (`cohort_loss`).
+
+    Attributes:
+        id: what the verdict is called.
+        statement: what the paper says, in short, or our own question beside it.
+        place: where it says so.
+        criterion: when it counts as true, in words; `check` computes the same.
+        effect: what the number is.
+        check: from records and the name of a loss to evidence.
+        on_loss: whether it is about a training loss, and so judged on both.
+        over: what there is one piece of evidence for.
     """
 
     id: str
     statement: str
     place: str
     criterion: str
-    effect: str  # what the number is
+    effect: str
     check: Callable[[Records, str], Evidence]
     on_loss: bool = True
-    over: str = "seed"  # what there is one piece of evidence for
+    over: str = "seed"
 
     def verdicts(self, records: Records) -> "list[Verdict]":
-        """One verdict, or one for each loss."""
+        """One verdict, or one for each of the two losses if the statement is about the training loss."""
         columns = LOSSES if self.on_loss else ("",)
         with np.errstate(invalid="ignore", divide="ignore"):  # of diverged runs: infinity over infinity is undecided
             return [Verdict(self, column, *decide(self.check(records, column))) for column in columns]
 
 
 def decide(evidence: Evidence) -> tuple[Outcome, Numbers]:
-    """Holds if it is true of every seed, does not hold if of none, undecided if the seeds disagree or there is none."""
+    """Holds if it is true of every seed, does not hold if of none, undecided if the seeds disagree or there is none.
+
+    A number that is missing (NaN) leaves it undecided too, whatever the other seeds say.
+
+    >>> decide(Evidence(np.array([True, True]), np.array([0.5, 1.0])))
+    ('holds', array([0.5, 1. ]))
+    >>> decide(Evidence(np.array([True, False]), np.array([0.5, 1.5])))[0]
+    'undecided'
+    """
     true, effect = evidence.true, evidence.effect
     if len(true) == 0 or np.isnan(effect).any():
         return "undecided", effect
@@ -157,7 +240,14 @@ def decide(evidence: Evidence) -> tuple[Outcome, Numbers]:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim's outcome on one loss, with the effect on each seed."""
+    """A claim's outcome on one loss, with the effect on each seed.
+
+    Attributes:
+        claim: what was judged.
+        column: the loss that it was judged on; empty for claims that are about none.
+        outcome: "holds", "does not hold" or "undecided".
+        effect: the number of each seed.
+    """
 
     claim: Claim
     column: str
@@ -181,6 +271,18 @@ class Page:
     """One page: its panels by scale, the figure it draws from the records, and the claims it settles.
 
     Its panels are trained, unless it says how to `compute` its records.
+
+    Attributes:
+        name: on the command line, and of its files.
+        title: which figure or table of the paper it is.
+        panels: from the scale to what is run.
+        draw: writes the figures into a folder and returns those that the document shows.
+        claims: what is judged.
+        note: what we chose where the paper is silent, and what a scale reduces.
+        seeds: at paper scale; of a computed page at every scale.
+        is_seeded: whether other numbers of seeds make sense.
+        compute: from panels and the job to records, in place of training.
+        shown: tables that the document shows.
     """
 
     name: str
@@ -188,8 +290,8 @@ class Page:
     panels: Callable[[Scale], Sequence[Panel]]
     draw: Callable[[Records, Sequence[Panel], Path], list[Path]]
     claims: Sequence[Claim]
-    note: str = ""  # what we chose where the paper is silent, and what a scale reduces
-    seeds: int = 3  # at paper scale; of a computed page at every scale
-    is_seeded: bool = True  # whether other numbers of seeds make sense
+    note: str = ""
+    seeds: int = 3
+    is_seeded: bool = True
     compute: Callable[[Sequence[Panel], Job], Records] | None = None
-    shown: Sequence[str] = ()  # tables that the document shows
+    shown: Sequence[str] = ()

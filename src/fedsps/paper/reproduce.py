@@ -1,4 +1,8 @@
-"""Re-run pages: tune, train or compute, then draw, tabulate and judge from the records."""
+"""Re-run pages: tune, train or compute, then draw, tabulate and judge from the records.
+
+For each page the output folder gets PAGE.json (verdicts, panels, what it took), PAGE.csv (the numbers behind the
+curves), its figures, and other tables of its own. `document` and `fedsps report` read these files alone.
+"""
 
 import json
 from collections.abc import Sequence
@@ -34,7 +38,17 @@ PAGES = {  # by name, in the paper's order: the file of `fedsps.paper.pages` tha
 
 @dataclass(frozen=True)
 class Reproduction:
-    """A page re-run: its records, figures and verdicts."""
+    """A page re-run: its records, figures and verdicts.
+
+    Attributes:
+        page: which one.
+        scale: at which it was run.
+        seeds: how many.
+        panels: what was run, at this scale.
+        records: what came of it.
+        figures: the files that the document shows.
+        verdicts: on every claim, in the page's order.
+    """
 
     page: Page
     scale: Scale
@@ -46,7 +60,14 @@ class Reproduction:
 
 
 def find(name: str) -> Page:
-    """A page by name."""
+    """A page by its name; its file is imported when it is asked for.
+
+    >>> find("convex").title
+    'Figure 3: convex comparisons'
+    >>> find("convecks")
+    Traceback (most recent call last):
+    fedsps.errors.ConfigurationError: unknown page 'convecks': did you mean convex?
+    """
     if name not in PAGES:
         raise unknown("page", name, PAGES)
     page: Page = import_module(f"fedsps.paper.pages.{PAGES[name]}").PAGE
@@ -106,7 +127,14 @@ def reproduce_page(
 ) -> Reproduction:
     """Run what is not there yet, then write the page's figures, its tables (CSV), and its verdicts and panels (JSON).
 
-    Without `seeds` there is one, or as many as the page has at paper scale.
+    Args:
+        page: which one.
+        scale: "smoke", "laptop" or "paper".
+        seeds: one if not given, or as many as the page has at paper scale; a page that is not seeded has its own.
+        runs: the folder of run folders.
+        folder: where the files go.
+        jobs: runs at the same time, in processes of one thread each.
+        report: called with what is being done, how far it is, and of how much.
     """
     check_room(page, scale, folder)
     panels = page.panels(scale)
@@ -120,30 +148,40 @@ def reproduce_page(
 
 
 def check_room(page: Page, scale: Scale, folder: Path) -> None:
-    """Refuse to write over the same page at another scale, which may have taken hours."""
+    """Refuse to write over the same page at another scale, which may have taken hours.
+
+    Raises:
+        ConfigurationError: it names the file, and the scale that it holds.
+    """
     path = folder / f"{page.name}.json"
-    if path.is_file() and (found := read_json(path).get("scale")) != scale:
+    if path.is_file() and (there := read_json(path).get("scale")) != scale:
         raise ConfigurationError(
-            f"{path} holds the page {page.name} at {found} scale, not {scale}: name another output folder"
+            f"{path} holds the page {page.name} at {there} scale, not {scale}: name another output folder"
         )
 
 
 def write(outcome: Reproduction, folder: Path) -> None:
-    """The page's tables (CSV), and what else there is to know about it (JSON)."""
+    """Write the page's tables (CSV), and what else there is to know about it (JSON).
+
+    Numbers in tables have six digits: enough to draw and to judge, and the files stay small.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     name, records = outcome.page.name, outcome.records
     tables = ({name: table(records)} if records.runs else {}) | dict(records.tables)
-    for stem, one in tables.items():
-        one.to_csv(folder / f"{stem}.csv", index=False, float_format="%.6g")
+    for stem, content in tables.items():
+        content.to_csv(folder / f"{stem}.csv", index=False, float_format="%.6g")
     (folder / f"{name}.json").write_text(json.dumps(plain(outcome), indent=2) + "\n", encoding="utf-8")
 
 
 def table(records: Records) -> pd.DataFrame:
-    """The numbers behind a figure: of every run a hundred rounds, and those that were evaluated."""
+    """The numbers behind a figure: of every run a hundred rounds, and those that were evaluated.
+
+    Times are left out, so that the same runs give the same table on every machine.
+    """
     parts = []
     for panel, lines in records.runs.items():
-        for label, some in lines.items():
-            for run in some:
+        for label, seeds in lines.items():
+            for run in seeds:
                 history = run.history.drop(columns="seconds", errors="ignore")
                 step = max(1, len(history) // 100)
                 shown = history[history["train_loss"].notna() | (history["round"] % step == 0)]
@@ -157,6 +195,7 @@ def plain(outcome: Reproduction) -> dict[str, object]:
     records = outcome.records
 
     def plain_line(panel: Panel, line: Line) -> dict[str, object]:
+        """A line with its run folders, what a search chose for it, and the seeds that diverged."""
         runs = records.of(panel.name, line.label)
         spec = runs[0].spec
         tuned = isinstance(line.algorithm, Tuned) and search(panel, line, line.algorithm, outcome.scale).space
@@ -192,6 +231,7 @@ def plain(outcome: Reproduction) -> dict[str, object]:
 
 
 def _plain_verdict(verdict: Verdict) -> dict[str, object]:
+    """A verdict with its claim in words; effects that are not finite are null, as JSON has no infinity."""
     claim = verdict.claim
     return {
         "id": claim.id,

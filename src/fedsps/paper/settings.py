@@ -1,4 +1,7 @@
-"""The common setting of the paper's experiments (its section 5), and what smaller scales make of it."""
+"""The common setting of the paper's experiments (its section 5), and what smaller scales make of it.
+
+A page says in which settings it differs; what it does not say is here, once.
+"""
 
 from typing import Any
 
@@ -11,6 +14,14 @@ def common(scale: Scale, **changes: Any) -> dict[str, Any]:
     """500 rounds, 5 local steps, batch 20, 10 clients that all take part; evaluated every fifth round.
 
     The laptop scale has 150 rounds; the smoke scale 10 on 2000 training samples, evaluated in each.
+
+    Args:
+        scale: "smoke", "laptop" or "paper".
+        **changes: fields of `Task` and `Plan` that the page has otherwise.
+
+    >>> setting = common("laptop", data="mnist", local_steps=10)
+    >>> setting["rounds"], setting["local_steps"], setting["clients"]
+    (150, 10, 10)
     """
     base = {
         "model": "logistic",
@@ -26,7 +37,10 @@ def common(scale: Scale, **changes: Any) -> dict[str, Any]:
 
 
 def with_sampling(scale: Scale, **changes: Any) -> dict[str, Any]:
-    """10 of 100 clients a round, the data split among all 100."""
+    """10 of 100 clients a round, the data split among all 100; else as `common`.
+
+    Each client then has a tenth of the samples that it has there, and takes part in a tenth of the rounds on average.
+    """
     return common(scale, **({"clients": 100, "cohort": 10} | changes))
 
 

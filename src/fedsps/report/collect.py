@@ -1,4 +1,7 @@
-"""Find what a report shows: run folders, folders of them, and the pages that `fedsps reproduce` wrote."""
+"""Find what a report shows: run folders, folders of them, and the pages that `fedsps reproduce` wrote.
+
+Nothing is trained or written here. A place that holds nothing to show is an error, not an empty report.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +19,12 @@ KEYS = {"page", "title", "note", "scale", "seconds", "shown", "verdicts", "panel
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run; the name of its folder is the digest, unless it was saved from Python."""
+    """A finished run and where it lies.
+
+    Attributes:
+        folder: as it was found; its name is the digest, unless it was saved from Python.
+        result: its numbers, without the model.
+    """
 
     folder: Path
     result: Result
@@ -24,7 +32,13 @@ class Run:
 
 @dataclass(frozen=True)
 class Reproduced:
-    """A page of the reproduction: PAGE.json, the rows of PAGE.csv if it is there, and the tables that it shows."""
+    """A page of the reproduction, as it lies in its folder.
+
+    Attributes:
+        found: the content of PAGE.json.
+        table: the rows of PAGE.csv, if it is there.
+        shown: the tables that the page shows beside its figures, by name.
+    """
 
     found: dict[str, Any]
     table: pd.DataFrame | None
@@ -32,13 +46,19 @@ class Reproduced:
 
     @property
     def digests(self) -> set[str]:
-        """The runs that its figures show."""
+        """The runs that its figures show, by the names of their folders."""
         return {digest for panel in self.found["panels"] for line in panel["lines"] for digest in line["runs"]}
 
 
 @dataclass(frozen=True)
 class Material:
-    """Everything found; `left_out` counts the runs that lie next to those of a page but are not on it."""
+    """All that a report shows.
+
+    Attributes:
+        runs: each once, even if it was named twice.
+        pages: in the paper's order.
+        left_out: how many runs lie next to those of a page but are not on it, as the trials of a search.
+    """
 
     runs: Sequence[Run]
     pages: Sequence[Reproduced]
@@ -54,14 +74,17 @@ def collect(places: Sequence[Path], order: Sequence[str] = ()) -> Material:
     Args:
         places: run folders, folders of such, and output folders of `fedsps reproduce`.
         order: the names of the pages of a reproduction, as they are to be shown.
+
+    Raises:
+        DataError: for a place that is not there, holds neither a run nor a page, or holds something damaged.
     """
-    found = {place: (_run_folders(place), _pages(place, order)) for place in places}
-    pages = [page for _, some in found.values() for page in some]
+    contents = {place: (_run_folders(place), _pages(place, order)) for place in places}
+    pages = [page for _, pages_there in contents.values() for page in pages_there]
     wanted = {digest for page in pages for digest in page.digests}
     chosen: dict[Path, Path] = {}  # by its true path, so that a run named twice is there once
     left_out = 0
-    for place, (folders, own) in found.items():
-        if not folders and not own:
+    for place, (folders, pages_there) in contents.items():
+        if not folders and not pages_there:
             raise DataError(
                 f"{place} holds no finished run and no reproduced page: give run folders (they have a {SUMMARY}), "
                 "folders of such folders, or the output folder of fedsps reproduce"
@@ -84,29 +107,34 @@ def _run_folders(place: Path) -> list[Path]:
 
 
 def _pages(place: Path, order: Sequence[str]) -> list[Reproduced]:
-    """The reproduced pages in a folder, in the paper's order; other JSON files are none."""
+    """The reproduced pages in a folder, in the paper's order; other JSON files are none.
+
+    A file of a page's name that cannot be read, or lacks what a report needs, is an error: left out, nobody would
+    miss it.
+    """
     if (place / SUMMARY).is_file():
         return []
     pages = []
     places = list(order)
     for path in sorted(place.glob("*.json"), key=lambda path: places.index(path.stem) if path.stem in places else -1):
         try:
-            found = read_json(path)
+            content = read_json(path)
         except DataError as error:
             if path.stem not in order:
                 continue
             raise DataError(f"{error}: run fedsps reproduce again, or take the file out of the folder") from error
-        if not found.keys() >= KEYS:
-            if path.stem in order and "verdicts" in found:
+        if not content.keys() >= KEYS:
+            if path.stem in order and "verdicts" in content:
                 raise DataError(f"{path} was written by another version: run fedsps reproduce {path.stem} again")
             continue
         table = path.with_suffix(".csv")
-        shown = {name: _table(place / f"{name}.csv") for name in found["shown"]}
-        pages.append(Reproduced(found, _table(table) if table.is_file() else None, shown))
+        shown = {name: _table(place / f"{name}.csv") for name in content["shown"]}
+        pages.append(Reproduced(content, _table(table) if table.is_file() else None, shown))
     return pages
 
 
 def _table(path: Path) -> pd.DataFrame:
+    """A table as CSV; panels and lines are names, even where they look like numbers."""
     try:
         return pd.read_csv(path, dtype={"panel": str, "line": str})
     except (OSError, ValueError) as error:

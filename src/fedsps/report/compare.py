@@ -123,8 +123,9 @@ def compare(
 
     >>> import torch
     >>> clients = [(torch.randn(8, 2), torch.randint(2, (8,))) for _ in range(3)]
-    >>> found = compare(["fedsps", "fedavg:client_stepsize=0.1/1"], model=nn.Linear(2, 2), clients=clients, rounds=2)
-    >>> list(found.table["algorithm"])
+    >>> names = ["fedsps", "fedavg:client_stepsize=0.1/1"]
+    >>> compared = compare(names, model=nn.Linear(2, 2), clients=clients, rounds=2)
+    >>> list(compared.table["algorithm"])
     ['fedsps', 'fedavg client_stepsize=0.1', 'fedavg client_stepsize=1']
     """
     count("seeds", seeds)
@@ -164,7 +165,14 @@ def compare(
 
 
 def chosen_algorithms(algorithms: Sequence[str | Algorithm]) -> dict[Named, Algorithm]:
-    """The algorithms by name, each once, in the order in which they were named."""
+    """The algorithms by name, each once, in the order in which they were named.
+
+    >>> [named.label() for named in chosen_algorithms(["fedavg:client_stepsize=0.5/2", "fedsps", "fedsps"])]
+    ['fedavg client_stepsize=0.5', 'fedavg client_stepsize=2', 'fedsps']
+
+    Raises:
+        ConfigurationError: if there is none, or a name is unknown.
+    """
     chosen: dict[Named, Algorithm] = {}
     for algorithm in [algorithms] if isinstance(algorithms, str | Algorithm) else algorithms:
         if isinstance(algorithm, Algorithm):
@@ -177,7 +185,13 @@ def chosen_algorithms(algorithms: Sequence[str | Algorithm]) -> dict[Named, Algo
 
 
 def specs_of(chosen: Sequence[Named], spec: Spec, seeds: int) -> list[Spec]:
-    """One spec for each algorithm and seed, algorithm after algorithm."""
+    """One spec for each algorithm and seed, algorithm after algorithm.
+
+    Args:
+        chosen: the algorithms.
+        spec: the task and the plan; its seed is the first one.
+        seeds: how many for each algorithm: seed, seed + 1, ...
+    """
     if spec.task is None:
         raise ConfigurationError("the spec has no task: make specs by Spec.of, or give a model and clients")
     settings = vars(spec.plan) | vars(spec.task)
@@ -186,11 +200,14 @@ def specs_of(chosen: Sequence[Named], spec: Spec, seeds: int) -> list[Spec]:
 
 
 def _numbered(watch: Watch, number: int) -> Callable[[Row], None]:
+    """A callback that knows its run's number; a lambda in the loop would see the loop's last one."""
     return lambda row: watch(number, row)
 
 
 def comparison(results: Mapping[str, Sequence[Result]], target: float | None = None) -> Comparison:
     """The table of runs that are there.
+
+    Where a seed diverged, the mean final loss is infinite: the other seeds do not hide it.
 
     Args:
         results: each algorithm's runs over the seeds, by label.

@@ -1,4 +1,7 @@
-"""Results in words: titles, numbers, durations."""
+"""Results in words: titles, numbers, and records for JSON.
+
+The terminal, the figures and the HTML page use these, so that a run is called the same everywhere.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +13,11 @@ from fedsps.runs.spec import Spec
 
 
 def spec_title(spec: Spec) -> str:
-    """What a spec trains on, in one line: data, model, split and setting."""
+    """What a spec trains on, in one line: data, model, split and setting.
+
+    >>> spec_title(Spec.of("fedsps", data="mnist", partition="iid", cohort=3, batch_size=None))
+    'mnist, logistic, iid, 10 clients, 3 a round, 5 local steps, batch all'
+    """
     if spec.task is None:
         return f"clients of Python{_rounds(spec)}"
     task = spec.task
@@ -26,6 +33,7 @@ def run_title(result: Result) -> str:
 
 
 def _rounds(spec: Spec) -> str:
+    """The end of a title: the cohort if not all take part, local steps, and batch."""
     cohort = f", {spec.plan.cohort} a round" if spec.plan.cohort else ""
     return f"{cohort}, {spec.plan.local_steps} local steps, batch {spec.plan.batch_size or 'all'}"
 
@@ -40,7 +48,11 @@ def shown(value: float | None) -> str:
 
 
 def finite(rows: list[dict[Any, Any]]) -> list[dict[str, Any]]:
-    """Records for JSON, which has no infinity and no NaN: they become null."""
+    """Records for JSON, which has no infinity and no NaN: they become null.
+
+    >>> finite([{"rounds": 3, "rounds_to_target": float("inf")}])
+    [{'rounds': 3, 'rounds_to_target': None}]
+    """
     return [
         {str(key): None if isinstance(value, float) and not np.isfinite(value) else value for key, value in row.items()}
         for row in rows

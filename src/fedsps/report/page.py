@@ -1,4 +1,8 @@
-"""The page itself. Texts of users (labels, file names, settings) are escaped here, numbers go in as JSON."""
+"""The HTML page itself: one file that needs no network.
+
+Texts of users (labels, file names, settings) are escaped here, numbers go in as JSON. A policy in the page allows the
+two scripts that it carries, by their hashes, and no other: a text that slipped through could not run.
+"""
 
 import base64
 import hashlib
@@ -21,31 +25,41 @@ DASHES = {"solid": "", "dash": "6 3", "dashdot": "6 3 1 3", "dot": "2 3"}
 
 
 def page(material: Material) -> str:
-    """The report as the text of an HTML file that needs nothing else."""
+    """The report as the text of an HTML file that needs nothing else.
+
+    Verdicts come first, then the reproduced pages, then the runs that are on none of them, then all settings.
+
+    Args:
+        material: what `collect` found.
+
+    Raises:
+        ConfigurationError: if plotly is not installed.
+    """
     plotly, script = _plotly(), _part("page.js")
     data: dict[str, Any] = {}  # the numbers of each figure, by its id
-    shown_on_pages = {digest for one in material.pages for digest in one.digests}
+    shown_on_pages = {digest for reproduced in material.pages for digest in reproduced.digests}
     rest = [run for run in material.runs if run.folder.name not in shown_on_pages]
     body = [
         verdicts_section(material.pages),
-        *(_section(one, of_page(one, material.runs), data) for one in material.pages),
+        *(_section(reproduced, of_page(reproduced, material.runs), data) for reproduced in material.pages),
         _figures("Runs", of_runs(rest), data) if rest else "",
         runs_section(material),
     ]
     fields = {
         "title": "fedsps report",
         "summary": _summary(material),
-        "hashes": " ".join(_hash(one) for one in (plotly, script)),
+        "hashes": " ".join(_hash(text) for text in (plotly, script)),
         "style": _part("page.css"),
         "body": "\n".join(body),
         "data": json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"),
         "plotly": plotly,
         "script": script,
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: fields[found[1]], _part("page.html"))
+    return re.sub(r"\{\{(\w+)\}\}", lambda field: fields[field[1]], _part("page.html"))
 
 
 def _plotly() -> str:
+    """The script that draws, from the installed plotly: most of the page's size, and why it needs no network."""
     try:
         from plotly.offline import get_plotlyjs
     except ImportError:
@@ -54,31 +68,46 @@ def _plotly() -> str:
 
 
 def _part(name: str) -> str:
+    """A file that lies beside this one: the frame, the style or the script of the page."""
     return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
 def _hash(script: str) -> str:
-    """For the page's policy: these scripts run, and no other."""
+    """For the page's policy: these scripts run, and no other.
+
+    >>> _hash("")
+    "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
+    """
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
 def _summary(material: Material) -> str:
-    verdicts = sum(len(one.found["verdicts"]) for one in material.pages)
+    """What the page holds, with what it was written and when, in a line."""
+    verdicts = sum(len(reproduced.found["verdicts"]) for reproduced in material.pages)
     counts = f"Runs: {len(material.runs)}, verdicts: {verdicts}"
     now = datetime.now(UTC).isoformat(sep=" ", timespec="minutes").removesuffix("+00:00")
     return f"{counts}. Written by fedsps {__version__} at {now} UTC. Curves have at most {POINTS} points."
 
 
-def _section(one: Reproduced, figures: Sequence[Figure], data: dict[str, Any]) -> str:
-    found = one.found
-    spent = f", {found['seconds'] / 60:.1f} minutes of training" if found["seconds"] else ""
-    facts = f"{found['page']}, {found['scale']} scale{spent}"
-    words = f"<p>{escape(found['note'])}</p><p class=dim>{escape(facts)}</p>"
-    tables = "".join(frame(name, table) for name, table in one.shown.items())
-    return _figures(found["title"], figures, data, words) + tables
+def _section(reproduced: Reproduced, figures: Sequence[Figure], data: dict[str, Any]) -> str:
+    """A reproduced page: its figures, its note, what it took, and the tables that it shows."""
+    content = reproduced.found
+    spent = f", {content['seconds'] / 60:.1f} minutes of training" if content["seconds"] else ""
+    facts = f"{content['page']}, {content['scale']} scale{spent}"
+    words = f"<p>{escape(content['note'])}</p><p class=dim>{escape(facts)}</p>"
+    tables = "".join(frame(name, table) for name, table in reproduced.shown.items())
+    return _figures(content["title"], figures, data, words) + tables
 
 
 def _figures(heading: str, figures: Sequence[Figure], data: dict[str, Any], words: str = "") -> str:
+    """A section of figures; a figure without any finite number says so instead of showing empty axes.
+
+    Args:
+        heading: of the section.
+        figures: in their order.
+        data: where the numbers of each figure go, under the id that it gets here.
+        words: HTML below the heading.
+    """
     boxes = []
     for figure in figures:
         caption = f"<figcaption>{escape(figure.heading)}</figcaption>"
@@ -93,6 +122,7 @@ def _figures(heading: str, figures: Sequence[Figure], data: dict[str, Any], word
 
 
 def _controls(figure: Figure) -> str:
+    """What the reader can choose: the column, the scale, and single seeds where there are several."""
     columns = "".join(
         f'<option value="{escape(column)}"{" selected" if column == figure.column else ""}>'
         f"{escape(TITLES.get(column, column))}</option>"
@@ -108,7 +138,7 @@ def _controls(figure: Figure) -> str:
 
 
 def _legend(figure: Figure) -> str:
-    """A box to tick for each line, with a sample of it."""
+    """A box to tick for each line, with a sample of it and the rounds in which seeds diverged."""
     boxes = []
     for line, (colour, dash) in zip(figure.lines, figure.styles(), strict=True):
         sample = (

@@ -1,4 +1,8 @@
-"""The only file that draws with matplotlib (the extra `plot`)."""
+"""Figures on paper: the only file that draws with matplotlib (the extra `plot`).
+
+Every curve is the mean over seeds, its band goes from the least to the largest. An algorithm has one colour in all
+figures, and the files carry no date, so that a figure kept in a repository changes with its numbers.
+"""
 
 import importlib.util
 from collections.abc import Mapping, Sequence
@@ -24,12 +28,21 @@ Colour = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class Curves:
-    """One pair of axes: a column of the histories of each line, over the seeds, against rounds."""
+    """One pair of axes: a column of the histories of each line, over the seeds, against rounds.
+
+    Attributes:
+        heading: what stands above the axes.
+        column: which column of the histories is drawn.
+        histories: by label, one table for each seed.
+        algorithms: by label, the name of the algorithm, which decides the colour.
+        logarithmic: whether the upward axis is.
+        across: what the other axis counts.
+    """
 
     heading: str
     column: str
-    histories: Mapping[str, Sequence[pd.DataFrame]]  # label -> one table for each seed
-    algorithms: Mapping[str, str]  # label -> the algorithm, for the colour
+    histories: Mapping[str, Sequence[pd.DataFrame]]
+    algorithms: Mapping[str, str]
     logarithmic: bool = True
     across: str = "round"
 
@@ -40,7 +53,17 @@ def comparison(
     title: str,
     path: Path | None = None,
 ) -> Any:
-    """Loss, test accuracy and stepsize against rounds, with one legend; the figure, written if there is a path."""
+    """Loss, test accuracy and stepsize against rounds, with one legend; the figure, written if there is a path.
+
+    Args:
+        histories: by label, one table for each seed.
+        algorithms: by label, the name of the algorithm, which decides the colour.
+        title: of the whole figure.
+        path: where it is written too; its ending decides the format.
+
+    Raises:
+        ConfigurationError: if matplotlib is not installed.
+    """
     panels = [
         Curves("training loss", "train_loss", histories, algorithms),
         Curves("test accuracy", "test_accuracy", histories, algorithms, logarithmic=False),
@@ -66,7 +89,11 @@ def draw(
 def drawn(panels: Sequence[Curves], title: str = "", columns: int = 4, bands: Mapping[str, str] | None = None) -> Any:
     """Axes side by side: mean over seeds, band from the least to the largest; one legend if it is true of all.
 
-    `bands` names, for some columns, another one that holds their deviation: the band is then the mean of that.
+    Args:
+        panels: one pair of axes each.
+        title: of the whole figure.
+        columns: how many axes a row has at most.
+        bands: for some columns another one that holds their deviation: the band is then the mean of that.
     """
     one_legend = len(panels) > 1 and len({tuple(panel.histories) for panel in panels}) == 1
     figure, axes = _side_by_side(len(panels), columns, beneath=0.6 if one_legend else 0.0)
@@ -95,6 +122,7 @@ def _side_by_side(count: int, columns: int, beneath: float = 0.0) -> tuple[Any, 
 
 
 def _dress(axis: Any, heading: str, across: str, up: str) -> None:
+    """What all axes have: heading, names of both axes, a faint grid, and no frame above and to the right."""
     axis.set_title(heading, fontsize=10)
     axis.set_xlabel(across)
     axis.set_ylabel(up)
@@ -103,13 +131,16 @@ def _dress(axis: Any, heading: str, across: str, up: str) -> None:
 
 
 def save(figure: Any, paths: Sequence[Path]) -> None:
-    """Write a figure in every format that the paths' endings name, and forget it."""
+    """Write a figure in every format that the paths' endings name, and forget it: pyplot keeps it otherwise."""
     write(figure, paths)
     _pyplot().close(figure)
 
 
 def write(figure: Any, paths: Sequence[Path]) -> None:
-    """Write a figure in every format that the paths' endings name."""
+    """Write a figure in every format that the paths' endings name, and make the folders that it needs.
+
+    A PDF gets no date, so that the same figure is the same file.
+    """
     for path in paths:
         path.parent.mkdir(parents=True, exist_ok=True)
         undated = {"CreationDate": None} if path.suffix.lower() == ".pdf" else {}  # equal figures are equal files
@@ -117,6 +148,11 @@ def write(figure: Any, paths: Sequence[Path]) -> None:
 
 
 def _curves(axis: Any, panel: Curves, deviation: str | None) -> None:
+    """Draw a panel. Earlier lines are wider, so that of curves that coincide both are seen.
+
+    Axes of accuracies begin below the least value after the first tenth of the rounds: the start would take most of the
+    room. A band of deviations may reach 0, so its axis is never logarithmic.
+    """
     names = {label: panel.algorithms[label] for label in panel.histories}
     widths = np.linspace(2.8, 1.2, len(names)) if len(names) > 1 else [1.5]  # curves that coincide show their edges
     for (label, tables), (colour, style), width in zip(panel.histories.items(), styles(names), widths, strict=True):
@@ -155,6 +191,9 @@ def styles(algorithms: Mapping[str, str]) -> list[tuple[Any, str]]:
     """Colour and line style of each line (label -> algorithm).
 
     Variants of one algorithm get lighter in turn; where there are more than line styles, they begin darker.
+
+    >>> [style for _, style in styles({"cap 1": "fedsps", "cap 10": "fedsps", "FedAvg": "fedavg"})]
+    ['-', '--', '-']
     """
     others = iter(OTHERS * (1 + len(algorithms) // len(OTHERS)))
     colours = {name: COLOURS.get(name) or next(others) for name in dict.fromkeys(algorithms.values())}
@@ -163,35 +202,53 @@ def styles(algorithms: Mapping[str, str]) -> list[tuple[Any, str]]:
     for place, name in enumerate(order):
         variant, variants = order[:place].count(name), order.count(name)
         share = variant / max(1, variants - 1)
-        own = _rgb(colours[name])
-        dark, light = _between((own, (0.0, 0.0, 0.0)), 0.7), _between((own, (1.0, 1.0, 1.0)), 0.45)
-        shades = (dark, own, light) if variants > len(LINES) else (own, light)
+        plain = _rgb(colours[name])
+        dark, light = _between((plain, (0.0, 0.0, 0.0)), 0.7), _between((plain, (1.0, 1.0, 1.0)), 0.45)
+        shades = (dark, plain, light) if variants > len(LINES) else (plain, light)
         chosen.append((_between(shades, share), LINES[variant % len(LINES)]))
     return chosen
 
 
 def _rgb(colour: str) -> Colour:
-    """From #RRGGBB."""
+    """From #RRGGBB to three shares.
+
+    >>> _rgb("#00ff33")
+    (0.0, 1.0, 0.2)
+    """
     red, green, blue = (int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5))
     return red, green, blue
 
 
 def _between(colours: Sequence[Colour], share: float) -> Colour:
-    """The colour at this share of the way through several."""
+    """The colour at this share of the way through several.
+
+    >>> _between([(0.0, 0.0, 0.0), (1.0, 0.5, 0.0)], 0.5)
+    (0.5, 0.25, 0.0)
+    """
     place = share * (len(colours) - 1)
-    red, green, blue = (float(np.interp(place, range(len(colours)), one)) for one in zip(*colours, strict=True))
+    red, green, blue = (float(np.interp(place, range(len(colours)), part)) for part in zip(*colours, strict=True))
     return red, green, blue
 
 
 def across_seeds(histories: Sequence[pd.DataFrame], column: str) -> pd.DataFrame:
-    """Mean, least and largest value of a column by round; what was not evaluated or not finite is left out."""
+    """Mean, least and largest value of a column by round; what was not evaluated or not finite is left out.
+
+    >>> first = pd.DataFrame({"round": [1, 2], "train_loss": [2.0, 1.0]})
+    >>> second = pd.DataFrame({"round": [1, 2], "train_loss": [4.0, np.inf]})
+    >>> across_seeds([first, second], "train_loss").to_dict("list")
+    {'mean': [3.0, 1.0], 'min': [2.0, 1.0], 'max': [4.0, 1.0]}
+    """
     joined = pd.concat([history.set_index("round")[column].dropna() for history in histories], axis=1)
     joined = joined.replace([np.inf, -np.inf], np.nan)
     return pd.DataFrame({"mean": joined.mean(axis=1), "min": joined.min(axis=1), "max": joined.max(axis=1)})
 
 
 def check(path: Path) -> None:
-    """Refuse, before hours of training, a figure that could not be written after them."""
+    """Refuse, before hours of training, a figure that could not be written after them.
+
+    Raises:
+        ConfigurationError: for an ending that matplotlib cannot write, or a path that is a folder.
+    """
     import matplotlib.figure
 
     known = matplotlib.figure.Figure().canvas.get_supported_filetypes()
@@ -202,7 +259,7 @@ def check(path: Path) -> None:
 
 
 def is_available() -> bool:
-    """Whether matplotlib is installed."""
+    """Whether matplotlib is installed; asked without importing it, which is slow."""
     return importlib.util.find_spec("matplotlib") is not None
 
 
@@ -213,6 +270,7 @@ def check_available() -> None:
 
 
 def _pyplot() -> Any:
+    """Matplotlib's pyplot, with a backend that opens no window and needs no screen."""
     check_available()
     import matplotlib
 
@@ -229,7 +287,15 @@ def points(
     up: str,
     paths: Sequence[Path],
 ) -> None:
-    """Points on log axes: by heading and label, places and `[places, seeds]` values, drawn one by one."""
+    """Points on log axes, drawn one by one for each seed, with a line through the medians.
+
+    Args:
+        panels: by heading and label, places and `[places, seeds]` values.
+        algorithms: by label, the name of the algorithm, which decides the colour.
+        across: what the places are.
+        up: what the values are.
+        paths: where the figure goes.
+    """
     figure, axes = _side_by_side(len(panels), len(panels))
     looks = dict(zip(algorithms, styles(algorithms), strict=True))
     for axis, (heading, series) in zip(axes, panels.items(), strict=True):
@@ -251,15 +317,24 @@ def shares(
     reference: str,
     paths: Sequence[Path],
 ) -> None:
-    """By heading and label, the share of values up to each one, those that are not finite last; the reference is 1."""
+    """By heading and label, the share of values up to each one; the reference is a line at 1.
+
+    Args:
+        panels: by heading and label, the values. Those that are not finite count in the whole but are never reached, so
+            a line may end below 1.
+        algorithms: by label, the name of the algorithm, which decides the colour.
+        across: what the values are.
+        reference: what has the value 1.
+        paths: where the figure goes.
+    """
     figure, axes = _side_by_side(len(panels), 3)
     looks = dict(zip(algorithms, styles(algorithms), strict=True))
     for axis, (heading, series) in zip(axes, panels.items(), strict=True):
         for label, values in series.items():
             colour, style = looks[label]
-            found = np.sort(values[np.isfinite(values)])
-            heights = np.arange(1, len(found) + 1) / len(values)
-            axis.step(found, heights, where="post", color=colour, linestyle=style, linewidth=1.5, label=label)
+            reached = np.sort(values[np.isfinite(values)])
+            heights = np.arange(1, len(reached) + 1) / len(values)
+            axis.step(reached, heights, where="post", color=colour, linestyle=style, linewidth=1.5, label=label)
         axis.axvline(1.0, color=COLOURS["fedsps"], linestyle=":", linewidth=1.2, label=reference)
         logarithmic(axis, "x")
         axis.set_ylim(0, 1.02)

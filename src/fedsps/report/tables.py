@@ -1,4 +1,8 @@
-"""The tables of the page: verdicts, and runs with all their settings."""
+"""The tables of the page: verdicts, and runs with all their settings.
+
+They are plain HTML, to be read without the page's script; the script sorts and filters them. Every text is escaped, in
+`_cell` and `_table`.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -21,8 +25,11 @@ RUN_HEADINGS = (
 
 
 def verdicts_section(pages: Sequence[Reproduced]) -> str:
-    """What was claimed and what came of it, to be filtered by verdict; nothing if there are no claims."""
-    verdicts = [verdict for one in pages for verdict in one.found["verdicts"]]
+    """What was claimed and what came of it, to be filtered by verdict; nothing if there are no claims.
+
+    The column of numbers sorts by the mean effect over the seeds.
+    """
+    verdicts = [verdict for page in pages for verdict in page.found["verdicts"]]
     if not verdicts:
         return ""
     counts = Counter(verdict["outcome"] for verdict in verdicts)
@@ -53,7 +60,12 @@ def verdicts_section(pages: Sequence[Reproduced]) -> str:
 
 
 def frame(name: str, table: pd.DataFrame) -> str:
-    """A table of a page, as it is."""
+    """A table of a page, as it is: numbers in four digits, sorted by their full value.
+
+    Args:
+        name: the id of the table.
+        table: a row a record.
+    """
     rows = []
     for record in table.itertuples(index=False):
         cells = [
@@ -67,7 +79,11 @@ def frame(name: str, table: pd.DataFrame) -> str:
 
 
 def runs_section(material: Material) -> str:
-    """Every run with its settings and provenance."""
+    """Every run with its settings and provenance, by task, algorithm and seed.
+
+    Where pages name runs but no folder of runs was given, it says how to give one; for pages that were computed without
+    any run there is no section.
+    """
     if not material.runs and not any(page.digests for page in material.pages):
         return ""  # computed, without a run
     if not material.runs:
@@ -80,6 +96,7 @@ def runs_section(material: Material) -> str:
 
 
 def _order(run: Run) -> tuple[str, str, int]:
+    """What runs are sorted by: their title, the algorithm, and the seed."""
     spec = run.result.spec
     return run_title(run.result), label(spec), spec.plan.seed
 
@@ -108,11 +125,12 @@ def _list(values: Mapping[str, Any]) -> str:
     """Names and values; those of a value that has some itself are named after it."""
     flat: dict[str, Any] = {}
     for name, value in values.items():
-        flat |= {f"{name} {key}": one for key, one in value.items()} if isinstance(value, Mapping) else {name: value}
+        flat |= {f"{name} {key}": part for key, part in value.items()} if isinstance(value, Mapping) else {name: value}
     return "<dl>" + "".join(f"<dt>{escape(name)}<dd>{escape(str(value))}" for name, value in flat.items()) + "</dl>"
 
 
 def _sortable(value: float | None) -> str:
+    """What a cell with a number is sorted by; empty where there is none."""
     return "" if value is None else str(value)
 
 
@@ -127,6 +145,10 @@ def _table(name: str, headings: Sequence[str], rows: Sequence[str]) -> str:
 
 
 def _cell(text: object, kind: str = "", value: object = None) -> str:
-    """A cell; `value` is what it is sorted by, if that is not its text."""
+    """A cell; `value` is what it is sorted by, if that is not its text.
+
+    >>> _cell("a < b", "wide")
+    '<td class="wide">a &lt; b</td>'
+    """
     sort = "" if value is None else f' data-value="{escape(str(value))}"'
     return f'<td class="{escape(kind)}"{sort}>{escape(str(text))}</td>'

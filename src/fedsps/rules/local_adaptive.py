@@ -43,7 +43,7 @@ class LazyAdagrad(Direction):
         positive("eps", self.eps)
 
     def server_init(self, x: Tensor) -> Tensors:
-        """The shared sum A."""
+        """The shared sum A, `start` in every coordinate."""
         return {"squares": filled(x, self.start)}
 
     def begin(self, state: Tensors, x: Tensor) -> Tensors:
@@ -124,7 +124,7 @@ class LocalMoments(Direction):
         return torch.zeros_like(m) if last else m / seen.received["vhat"].sqrt(), state | {"m": m, "v": v}
 
     def conclude(self, state: Tensors, seen: Seen, delta: Tensor) -> tuple[Tensors, Tensors]:
-        """Send both moments."""
+        """Send the client's own two moments, m and v, for the server to average."""
         return {"local_m": state["m"], "local_v": state["v"]}, state
 
     def absorb(self, state: Tensors, mean: Tensors, participation: float) -> Tensors:

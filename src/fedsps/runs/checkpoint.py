@@ -1,4 +1,8 @@
-"""A run written down after a round, so that a killed process goes on where it stopped."""
+"""A run written down after a round, so that a killed process goes on where it stopped.
+
+The file is one of safetensors: numbers and short texts, and reading it runs no code. The state holds all that the next
+round depends on beside what was asked, so a run that was interrupted and one that was not have the same history.
+"""
 
 import hashlib
 import json
@@ -37,11 +41,16 @@ class Checkpoint:
 
     @property
     def path(self) -> Path:
-        """The file `checkpoint.safetensors`."""
+        """Where the file lies: `checkpoint.safetensors` in the run's folder."""
         return self.folder / NAME
 
     def save(self, state: State, rows: list[Row]) -> None:
-        """Write all or nothing: the old file stays until the new one is complete."""
+        """Write all or nothing: the old file stays until the new one is complete.
+
+        Args:
+            state: after the last round that is complete.
+            rows: the history up to that round.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
         notes = {"round": str(state.round), "fingerprint": self.fingerprint, "rows": json.dumps(rows)}
         # safetensors refuses tensors that share memory, as x and the last iterate do
@@ -49,7 +58,12 @@ class Checkpoint:
         replace_file(self.path, lambda partial: save_file(tensors, partial, notes))
 
     def load(self) -> tuple[State, list[Row]] | None:
-        """The state and the history, or None if nothing was saved."""
+        """The state and the history, or None if nothing was saved.
+
+        Raises:
+            DataError: if the file cannot be read, or is that of a run with another fingerprint. The run does not begin
+                again by itself: that is for the user to decide.
+        """
         if not self.path.exists():
             return None
         try:
@@ -71,7 +85,7 @@ class Checkpoint:
 
 
 def flatten(state: State) -> dict[str, Tensor]:
-    """A state as one flat dictionary: "x", "server/stepsize", ..."""
+    """A state as one flat dictionary, "x", "server/stepsize", ...: files of tensors know no groups."""
     flat: dict[str, Tensor] = {}
     for name, value in vars(state).items():
         if isinstance(value, Tensor):
@@ -82,7 +96,16 @@ def flatten(state: State) -> dict[str, Tensor]:
 
 
 def unflatten(round: int, flat: dict[str, Tensor]) -> State:
-    """The inverse of `flatten`."""
+    """The inverse of `flatten`; the round is no tensor, and is handed in beside them.
+
+    >>> x = torch.zeros(2)
+    >>> state = State(round=3, x=x, buffers={}, server={"m": x}, clients={}, output={}, result=x)
+    >>> flat = flatten(state)
+    >>> sorted(flat)
+    ['result', 'server/m', 'x']
+    >>> unflatten(3, flat).server
+    {'m': tensor([0., 0.])}
+    """
     groups: dict[str, dict[str, Tensor]] = {
         field.name: {} for field in fields(State) if field.name not in ("round", "x", "result")
     }
@@ -94,7 +117,11 @@ def unflatten(round: int, flat: dict[str, Tensor]) -> State:
 
 
 def fingerprint(setup: Setup) -> str:
-    """A digest of all that decides a run's course: data, starting point, algorithm and plan."""
+    """A digest of all that decides a run's course: data, starting point, algorithm and plan.
+
+    The plan's `rounds` and `evaluate_every` are not in it, so a run may be asked for more rounds later and goes on. Nor
+    is the engine: all engines compute the same, up to rounding.
+    """
     network, plan = setup.network, setup.plan
     asked: list[Any] = [setup.algorithm.composition]
     asked += [(field.name, getattr(plan, field.name)) for field in fields(Plan) if field.name not in LATER]

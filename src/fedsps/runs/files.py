@@ -1,4 +1,8 @@
-"""Files that matter: written all or nothing, locked, read with a clear error."""
+"""Files that matter: written all or nothing, locked, read with a clear error.
+
+A process may be killed at any moment, and two may be pointed at one folder. So a file that others rely on is either the
+old one or the new one, and a folder is held by one process at a time.
+"""
 
 import hashlib
 import json
@@ -34,13 +38,25 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write a value as JSON, all or nothing."""
+    """Write a value as JSON, indented for readers, all or nothing.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_json(Path(folder, "spec.json"), {"rounds": 3})
+    ...     read_json(Path(folder, "spec.json"))
+    {'rounds': 3}
+    """
     text = json.dumps(content, indent=2) + "\n"
     replace_file(path, lambda partial: partial.write_text(text, encoding="utf-8"))
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file; a `DataError` names the file and what is wrong with it."""
+    """A JSON object from a file.
+
+    Raises:
+        DataError: if there is no such file, it is not JSON, or it holds something else than an object; the message
+            names the file and what is wrong with it.
+    """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -51,7 +67,11 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def file_digest(path: Path) -> str:
-    """The sha256 of a file."""
+    """The sha256 of a file, in hexadecimal digits.
+
+    Raises:
+        DataError: if there is no such file.
+    """
     if not path.is_file():
         raise DataError(f"there is no file {path}")
     with path.open("rb") as file:
@@ -60,7 +80,17 @@ def file_digest(path: Path) -> str:
 
 @contextmanager
 def only_one(folder: Path, refusal: str) -> Iterator[None]:
-    """Refuse, in these words, while another process holds the folder; it is let go of when the process ends."""
+    """Refuse, in these words, while another process holds the folder; it is let go of when the process ends.
+
+    The system drops the lock of a process that was killed, so the file `.lock` that stays behind blocks nobody.
+
+    Args:
+        folder: it must be there already.
+        refusal: what the user is told.
+
+    Raises:
+        ConfigurationError: at once, if another process is in the folder.
+    """
     lock = FileLock(folder / ".lock")
     try:
         lock.acquire(timeout=0)

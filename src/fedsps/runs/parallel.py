@@ -1,4 +1,8 @@
-"""Many runs: one after another in this process, or in several processes of one thread each."""
+"""Many runs: one after another in this process, or in several processes of one thread each.
+
+A run is its spec in and its folder out, so processes need not share anything: each writes the folders of its own runs,
+and the results are read from there. How many processes there are changes no number.
+"""
 
 import multiprocessing
 import os
@@ -104,7 +108,12 @@ def _run_portion(
 def workers(jobs: int) -> Iterator[Submit]:
     """A way to run functions in `jobs` processes of one torch thread each, or in this one if `jobs` is 1.
 
-    Behind an error or Ctrl-C nothing is left running, nor where this process is killed.
+    Behind an error or Ctrl-C nothing is left running, nor where this process is killed. Functions and arguments are
+    pickled, so that functions must be those of a module.
+
+    >>> with workers(1) as submit:
+    ...     submit(max, 3, 5).result()
+    5
     """
     if jobs == 1:
         yield _run_here
@@ -121,6 +130,7 @@ def workers(jobs: int) -> Iterator[Submit]:
 
 
 def _start_worker() -> None:
+    """One thread each: processes with as many threads as there are cores would wait for one another."""
     torch.set_num_threads(1)
     _end_with_parent()
 
@@ -138,6 +148,7 @@ def _end_with_parent() -> None:
 
 
 def _run_here(function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+    """As a pool's `submit`, but at once and in this process: an error is raised by the call itself."""
     future: Future[Any] = Future()
     future.set_result(function(*arguments))
     return future
@@ -163,6 +174,7 @@ def _renumbered(watch: Watch | None, numbers: Sequence[int]) -> Watch | None:
 
 
 def _forward(rows: Any, watch: Watch | None) -> None:
+    """Hand over all rows that have come in so far, without waiting for more."""
     while watch is not None:
         try:
             watch(*rows.get_nowait())

@@ -1,4 +1,12 @@
-"""What a run leaves behind: the trained model, its history, and what was asked."""
+"""What a run leaves behind: the trained model, its history, and what was asked.
+
+| file in the run's folder | holds |
+| --- | --- |
+| `spec.json` | what was asked, see `Spec` |
+| `history.parquet` | one row a round |
+| `model.safetensors` | the trained weights, where there is a model |
+| `summary.json` | the run in a few numbers; written last, so that a folder with one is complete |
+"""
 
 import platform
 import shutil
@@ -30,7 +38,7 @@ REMEDY = "delete the folder and run again, or run with fresh=True"
 
 @cache
 def commit() -> str | None:
-    """The commit of the checkout that this file is in, if it is in one."""
+    """The commit of the checkout that this file is in; None for an installed package, or without git."""
     checkout = Path(__file__).parents[3]
     if not (checkout / ".git").exists() or shutil.which("git") is None:
         return None
@@ -39,7 +47,7 @@ def commit() -> str | None:
 
 
 def provenance() -> dict[str, Any]:
-    """With what, where and when a run was made."""
+    """With what, where and when a run was made: versions, commit, machine, threads, and the time in UTC."""
     return {
         "fedsps": __version__,
         "commit": commit(),
@@ -74,7 +82,11 @@ class Result:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """The run in a few numbers; all of it JSON."""
+        """The run in a few numbers; all of it JSON, and null where a number is missing or not finite.
+
+        The training loss and the accuracy are those of evaluated rounds; seconds, exchanges, gradients and bytes are
+        sums over all rounds.
+        """
         table = self.history
         evaluated = table["train_loss"].dropna()
         return {
@@ -94,7 +106,14 @@ class Result:
         }
 
     def save(self, folder: str | Path) -> Path:
-        """Write `spec.json`, `history.parquet`, `summary.json` and the weights (safetensors) into a folder."""
+        """Write `spec.json`, `history.parquet`, `summary.json` and the weights (safetensors) into a folder.
+
+        Each file is written all or nothing, the summary last and after the old one is gone: a folder that is only half
+        written does not pass for a finished run.
+
+        Args:
+            folder: made if it is not there; what lies in it under these names is replaced.
+        """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / SUMMARY).unlink(missing_ok=True)
@@ -108,7 +127,15 @@ class Result:
 
     @classmethod
     def load(cls, folder: str | Path, model: nn.Module | None = None) -> "Result":
-        """Read what `save` wrote. The architecture is not in the folder: give a `model` to get its weights back."""
+        """Read what `save` wrote. The architecture is not in the folder: give a `model` to get its weights back.
+
+        Args:
+            folder: of a finished run.
+            model: it is filled with the weights, in place; without it the result has numbers alone.
+
+        Raises:
+            DataError: if the run is not finished, a file is missing or damaged, or the weights do not fit the model.
+        """
         folder = Path(folder)
         missing = [name for name in (SPEC, HISTORY, SUMMARY) if not (folder / name).is_file()]
         if SUMMARY in missing:
@@ -123,16 +150,25 @@ class Result:
 
 
 def frame(rows: list[Row], columns: Iterable[str] = COLUMNS) -> pd.DataFrame:
-    """The rows of a session as a table."""
+    """The rows of a session as a table; a row without a value for a column has NaN there.
+
+    >>> frame([{"round": 1, "train_loss": 0.5}], columns=["round", "train_loss", "test_loss"]).iloc[0].tolist()
+    [1.0, 0.5, nan]
+    """
     return pd.DataFrame(rows, columns=list(columns))
 
 
 def damaged(path: Path, what: str) -> DataError:
-    """An error for a run folder, or a file in it, that cannot be used."""
+    """An error for a run folder, or a file in it, that cannot be used.
+
+    >>> print(damaged(Path("spec.json"), "it has no plan"))
+    spec.json is damaged (it has no plan): delete the folder and run again...
+    """
     return DataError(f"{path} is damaged ({what}): {REMEDY}")
 
 
 def _read(path: Path) -> dict[str, Any]:
+    """As `read_json`, with what to do about it in the error."""
     try:
         return read_json(path)
     except DataError as error:
@@ -140,6 +176,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _read_spec(path: Path) -> Spec:
+    """The spec; one that another version of fedsps wrote is told apart from a damaged one."""
     content = _read(path)
     for name in ("algorithm", "plan"):
         if name not in content:
@@ -153,6 +190,7 @@ def _read_spec(path: Path) -> Spec:
 
 
 def _read_summary(path: Path) -> dict[str, Any]:
+    """The summary, after a look at the three entries that a result is made of."""
     content = _read(path)
     for name, kind in KINDS.items():
         if name not in content:
@@ -163,6 +201,7 @@ def _read_summary(path: Path) -> dict[str, Any]:
 
 
 def _read_history(path: Path) -> pd.DataFrame:
+    """The table; refused unless every column that reports and claims rely on is there, as numbers."""
     try:
         table = pd.read_parquet(path)
     except (OSError, ValueError) as error:
@@ -175,7 +214,11 @@ def _read_history(path: Path) -> pd.DataFrame:
 
 
 def load_weights(folder: Path, model: nn.Module) -> None:
-    """Fill a run's weights into its model."""
+    """Fill a run's weights into its model, in place.
+
+    Raises:
+        DataError: if they are missing or cannot be read, or the model's parameters have other names or shapes.
+    """
     path = folder / WEIGHTS
     if not path.is_file():
         raise damaged(folder, f"it has no {WEIGHTS}")
@@ -188,5 +231,9 @@ def load_weights(folder: Path, model: nn.Module) -> None:
 
 
 def number(value: float | None) -> float | None:
-    """A finite number as it is, anything else as JSON's null."""
+    """A finite number as it is, anything else as JSON's null.
+
+    >>> number(2), number(float("inf")), number(None)
+    (2.0, None, None)
+    """
     return float(value) if value is not None and np.isfinite(value) else None

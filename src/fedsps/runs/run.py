@@ -35,7 +35,7 @@ def run(
 ) -> Result:
     """Train as the spec says, or return the finished run from its folder `runs/<digest>`.
 
-    An interrupted run goes on from its last checkpoint.
+    An interrupted run goes on from its last checkpoint. A run that diverged is finished too: it would diverge again.
 
     Args:
         spec: what is asked, made by `Spec.of`.
@@ -45,6 +45,10 @@ def run(
         callback: called after each round with its row; `True` stops the run, which is then not marked as finished.
         engine: see `train`.
         checkpoint_seconds: the time between two saves.
+
+    Raises:
+        ConfigurationError: if the spec has no task, as that of a run from Python.
+        DataError: if the data cannot be had, or the folder holds something damaged.
     """
     if spec.task is None:
         raise ConfigurationError("the spec has no task: make specs by Spec.of, or call fedsps.train")

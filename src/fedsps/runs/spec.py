@@ -51,6 +51,9 @@ class Spec:
         Args:
             algorithm: as the command line writes it, with one value for each parameter.
             **settings: fields of `Task` and `Plan`.
+
+        Raises:
+            ConfigurationError: for a setting that is unknown or cannot work, or several algorithms.
         """
         if isinstance(algorithm, str):
             algorithm, *others = parse(algorithm)
@@ -69,7 +72,12 @@ class Spec:
         )
 
     def but(self, **settings: Any) -> Self:
-        """The same spec with some settings of its plan and its task changed."""
+        """The same spec with some settings of its plan and its task changed.
+
+        >>> spec = Spec.of("fedsps", rounds=500)
+        >>> spec.but(rounds=10).plan.rounds, spec.but(rounds=500) == spec
+        (10, True)
+        """
         plan, task = split(settings)
         if task and self.task is None:
             raise ConfigurationError(f"the spec has no task, and so no {min(task)}")
@@ -97,8 +105,8 @@ class Spec:
     def from_json(cls, content: dict[str, Any]) -> Self:
         """The inverse of `json`; settings that are unknown here, as of another version, are refused by name."""
         for name, known in (("", fields(cls)), ("plan", fields(Plan)), ("task", fields(Task))):
-            own = content.get(name) if name else content
-            for key in own or {}:
+            group = content.get(name) if name else content
+            for key in group or {}:
                 if key not in {field.name for field in known}:
                     raise unknown("setting", key, [field.name for field in known])
         parameters = {
@@ -125,4 +133,5 @@ def split(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
+    """Numbers of numpy as Python's; what else JSON cannot hold as its `repr`, so that digests tell values apart."""
     return value.item() if isinstance(value, np.generic) else repr(value)

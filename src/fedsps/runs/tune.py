@@ -51,7 +51,12 @@ PAPER_GRID = {
 
 @dataclass(frozen=True)
 class Range:
-    """Any value from `low` to `high`, sampled on a logarithmic scale; for the Bayesian search."""
+    """Any value from `low` to `high`, sampled on a logarithmic scale; for the Bayesian search.
+
+    >>> Range(0.001, 0.0)
+    Traceback (most recent call last):
+    fedsps.errors.ConfigurationError: a range goes from a number above 0 to a larger one; got 0.001..0.0
+    """
 
     low: float
     high: float
@@ -75,6 +80,10 @@ class Search:
         trials: of the Bayesian search; a grid has its own number.
         halve_from: at this round, four times it, ... a trial is dropped that is not in the best quarter of those that
             have come as far; 0: never.
+
+    >>> search = Search(Spec.of("fedavg"), {"client_stepsize": (0.1, 1.0), "server_stepsize": (0.5, 1.0)})
+    >>> search.size, search.at({"client_stepsize": 0.1}).parameters
+    (4, {'client_stepsize': 0.1, 'server_stepsize': 1.0})
     """
 
     spec: Spec
@@ -101,13 +110,16 @@ class Search:
 
     @property
     def size(self) -> int:
-        """The number of trials."""
+        """The number of trials: of all points of a grid, or as many as were asked for."""
         sizes = [len(values) for values in self.space.values() if not isinstance(values, Range)]
         return prod(sizes) if self.sampler == "grid" else self.trials
 
     @property
     def name(self) -> str:
-        """The name of the study."""
+        """The name of the study, the same for the same search: that is how one that was interrupted is found again.
+
+        The number of trials is not in it, so that a Bayesian search may be asked for more and goes on.
+        """
         text = json.dumps([self.spec.digest, self.sampler, self.halve_from, repr(self.space)])
         return f"{self.spec.algorithm}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
@@ -140,10 +152,18 @@ class TuningResult:
 
     @property
     def worst(self) -> Named:
-        """The largest finite score."""
+        """The trial with the largest finite score among those that ran to the end.
+
+        It shows how much a wrong choice costs; trials that diverged would say nothing but that.
+        """
         return self._named(int(np.argmax(self._finished("max"))))
 
     def _finished(self, kind: str) -> np.ndarray[Any, Any]:
+        """The scores, with those of trials that diverged or were dropped made the last to be chosen.
+
+        Raises:
+            ConfigurationError: if there is no other trial, and so nothing to choose.
+        """
         scores = self.table["score"].to_numpy(float)
         usable = np.isfinite(scores) & ~self.table["dropped"].to_numpy(bool)
         if not usable.any():
@@ -154,12 +174,20 @@ class TuningResult:
 
     @property
     def diverged(self) -> int:
-        """How many trials diverged."""
+        """How many trials diverged: their score is infinite, and they count as finished."""
         return int(self.table["diverged"].sum())
 
 
 def parse_space(text: str) -> tuple[Named, Space]:
-    """An algorithm and its space from one word: values a/b/c, ranges a..b; a bare name takes the paper's grid."""
+    """An algorithm and its space from one word: values a/b/c, ranges a..b; a bare name takes the paper's grid.
+
+    The algorithm has the first value of each parameter, or a range's lower end.
+
+    >>> parse_space("fedavg:client_stepsize=0.01/0.1")[1]
+    {'client_stepsize': (0.01, 0.1)}
+    >>> parse_space("fedavg:client_stepsize=1e-4..1")[1]
+    {'client_stepsize': Range(low=0.0001, high=1.0)}
+    """
     name, given = notation.read(text)
     ranges: dict[str, Range] = {}
     for key, written in given.items():
@@ -190,7 +218,13 @@ def _range(setting: str, low: str, high: str) -> Range:
 
 
 def score(result: Result) -> float:
-    """The mean `train_loss` over the last tenth of the rounds; infinite if the run diverged."""
+    """The mean `train_loss` over the last tenth of the rounds; infinite if the run diverged.
+
+    A mean, since the loss of a single round is noisy, and of the objective over all clients, not the cohort's batches.
+
+    Raises:
+        ConfigurationError: if none of these rounds was evaluated.
+    """
     if result.diverged_at is not None:
         return np.inf
     table = result.history
@@ -287,7 +321,10 @@ def run_search(
 
 
 def _queue(search: Search, study: Any) -> None:
-    """Put every point of a grid in line that is neither done nor in line nor being run by a process that lives."""
+    """Put every point of a grid in line that is neither done nor in line nor being run by a process that lives.
+
+    Trials whose process is gone are marked as failed, so that their points come up again, here or on another machine.
+    """
     TrialState = _optuna().trial.TrialState
     taken = []
     for trial in study.get_trials(deepcopy=False):
@@ -344,6 +381,7 @@ def _next(search: Search, study: Any, jobs: int) -> list[Any]:
 
 
 def _point(search: Search, trial: Any) -> dict[str, Any]:
+    """The trial's values: those it was put in line with, or what the sampler suggests."""
     return {
         name: trial.suggest_float(name, values.low, values.high, log=True)
         if isinstance(values, Range)
@@ -383,7 +421,12 @@ def _run_trials(
 
 
 def found_so_far(search: Search, url: str) -> TuningResult:
-    """The table of a study."""
+    """The table of a study: trials that finished or were dropped, the best first, a point that ran twice once.
+
+    Args:
+        search: it names the study.
+        url: of the storage.
+    """
     TrialState = _optuna().trial.TrialState
     rows = [
         dict(trial.params)
@@ -407,6 +450,7 @@ def found_so_far(search: Search, url: str) -> TuningResult:
 
 
 def _study(search: Search, url: str) -> Any:
+    """The search's study in the storage, made if it is not there; halving is Optuna's, with a factor of four."""
     optuna = _optuna()
     storage = _open(url)
     pruner = (
@@ -418,6 +462,7 @@ def _study(search: Search, url: str) -> Any:
 
 
 def _optuna() -> Any:
+    """Optuna itself, imported when a search begins: it is an extra, and says much unless it is told not to."""
     try:
         import optuna
     except ImportError as error:
@@ -427,6 +472,11 @@ def _optuna() -> Any:
 
 
 def _open(url: str) -> Any:
+    """The storage at this URL, in five tries: processes that begin together may make its tables at the same time.
+
+    Raises:
+        ConfigurationError: with the database's own reason, and with the password in the URL hidden.
+    """
     optuna = _optuna()
     waits = {"connect_args": {"timeout": 100}} if url.startswith("sqlite") else None
     for _ in range(5):

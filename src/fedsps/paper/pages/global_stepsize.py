@@ -1,4 +1,8 @@
-"""The appendix on FedSPS-Global: its aggregation formulas, its first stepsize, and how much stepsizes vary."""
+"""The appendix on FedSPS-Global: its aggregation formulas, its first stepsize, and how much stepsizes vary.
+
+A3 to A5 are judged on runs. T8 is the appendix's proposition on the formulas, which needs no run: its first part is
+tried on random clients, its second on two counterexamples, and then under a condition that makes it true.
+"""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -25,27 +29,34 @@ def panels(scale: Scale) -> list[Panel]:
 
     The cap is 1 as everywhere, and 1000 in the panels "free", since a cap of 1 would hide an explosion.
     """
-    found = []
+    chosen = []
     for kind, words in SETTINGS:
         setting = common(scale, data="mnist", partition=kind)
         free = [Line(line.label, f"{line.algorithm},cap=1000") for line in FORMULAS]
-        found += [
+        chosen += [
             Panel(kind, f"formulas, {words}", setting, [Line("FedSPS", "fedsps"), *FORMULAS]),
             Panel(f"{kind} free", f"formulas, {words}, cap 1000", setting, free),
             Panel(f"{kind} first", f"first stepsize, {words}", setting, FIRST),
         ]
-    return found
+    return chosen
 
 
 def draw(records: Records, panels: Sequence[Panel], folder: Path) -> list[Path]:
-    """One row a partition."""
+    """One row a partition: the formulas, the formulas with a cap of 1000, and first stepsizes."""
     chosen = [curves(records, panel) for panel in panels]
     plot.draw(chosen, [folder / "global.png", folder / "global.pdf"], columns=3)
     return [folder / "global.png"]
 
 
 def formula_a_is_best(suffix: str) -> Check:
-    """A3, with a free cap or with the usual one."""
+    """A3: of the three formulas (a) works best, (b) follows closely, and (c) explodes.
+
+    True of a seed where, on both partitions, the final loss of (a) is at most that of (b), that of (b) at most 1.1
+    times (a)'s, and that of (c) at least twice (a)'s; the effect is the least of the ratios to (a).
+
+    Args:
+        suffix: " free" for the panels with a cap of 1000, "" for the usual cap.
+    """
 
     def check(records: Records, column: str) -> Evidence:
         true, effect = [], []
@@ -59,7 +70,11 @@ def formula_a_is_best(suffix: str) -> Check:
 
 
 def first_stepsize_works(records: Records, column: str) -> Evidence:
-    """A4."""
+    """A4: client 0's first SPS stepsize works well as the first global one.
+
+    True of a seed where, on both partitions, its final loss is at most 1.1 times the best of the first stepsizes 0.01,
+    0.1 and 1; the effect is the larger ratio.
+    """
     ratios = []
     for kind, _ in SETTINGS:
         panel = f"{kind} first"
@@ -69,7 +84,11 @@ def first_stepsize_works(records: Records, column: str) -> Evidence:
 
 
 def stepsizes_change_little(records: Records, column: str) -> Evidence:
-    """A5."""
+    """A5: stepsizes vary little between consecutive rounds, so that one from the last round still fits.
+
+    True of a seed where, on both partitions, the median relative change of FedSPS's mean stepsize from round to round
+    is at most 0.1; the effect is the larger median.
+    """
 
     def change(table: pd.DataFrame) -> float:
         stepsizes = table["stepsize_mean"]
@@ -80,7 +99,11 @@ def stepsizes_change_little(records: Records, column: str) -> Evidence:
 
 
 def formulas(gaps: Numbers, gradients: Numbers, scale: float, cap: float) -> tuple[float, float, float]:
-    """The stepsizes (a), (b) and (c) of clients' gaps `[n]` and gradients `[n, d]`."""
+    """The stepsizes (a), (b) and (c) of clients' gaps `[n]` and gradients `[n, d]`, as `GlobalStepsize` has them.
+
+    >>> [float(stepsize) for stepsize in formulas(np.array([1.0, 3.0]), np.array([[1.0], [-2.0]]), 1.0, 10.0)]
+    [0.875, 0.8, 8.0]
+    """
     sizes, size = (gradients**2).sum(1), (gradients.mean(0) ** 2).sum()
     ratios = gaps.mean() / (scale * sizes.mean()), gaps.mean() / (scale * size)
     return float(np.minimum(gaps / (scale * sizes), cap).mean()), min(ratios[0], cap), min(ratios[1], cap)
@@ -96,21 +119,33 @@ def draws() -> Iterator[tuple[Numbers, Numbers, float, float]]:
 
 
 def c_is_no_smaller_than_b(records: Records, column: str) -> Evidence:
-    """T8 (1): it concerns the formulas alone, whatever the runs."""
-    found = np.array([formulas(*draw) for draw in draws()])
-    return Evidence(found[:, 2] >= found[:, 1], found[:, 2] / found[:, 1])
+    """T8 (1): formula (c)'s stepsize is never smaller than (b)'s, whatever the runs.
+
+    It must be true of 1000 random draws of gaps, gradients, scale and cap: the squared norm of a mean is at most the
+    mean of the squared norms. The effect is (c) over (b).
+    """
+    stepsizes = np.array([formulas(*draw) for draw in draws()])
+    return Evidence(stepsizes[:, 2] >= stepsizes[:, 1], stepsizes[:, 2] / stepsizes[:, 1])
 
 
 def a_is_no_smaller_than_b(records: Records, column: str) -> Evidence:
-    """T8 (2), on two counterexamples: without a cap, and with one where large gaps go with small gradients."""
+    """T8 (2): formula (a)'s stepsize is never smaller than (b)'s, put to two counterexamples.
+
+    The first has no cap, the second a cap of 1 and the larger gap with the smaller gradient. The effect is (a) over
+    (b).
+    """
     free = np.array([1.0, 20.0]), np.sqrt([[1.0], [10.0]]), 1.0, np.inf
     capped = np.array([10.0, 1.0]), np.sqrt([[1.0], [10.0]]), 1.0, 1.0
-    found = np.array([formulas(*one) for one in (free, capped)])
-    return Evidence(found[:, 0] >= found[:, 1], found[:, 0] / found[:, 1])
+    stepsizes = np.array([formulas(*example) for example in (free, capped)])
+    return Evidence(stepsizes[:, 0] >= stepsizes[:, 1], stepsizes[:, 0] / stepsizes[:, 1])
 
 
 def a_is_no_smaller_if_ordered(records: Records, column: str) -> Evidence:
-    """T8 (2) where clients with larger gaps have smaller gradients, and no cap: Chebyshev's sum inequality."""
+    """T8 (2) ordered: it is true where clients with larger gaps have smaller gradients, and there is no cap.
+
+    That is Chebyshev's sum inequality. It must be true of 1000 random draws, put in that order; the effect is (a) over
+    (b).
+    """
     ratios = []
     for gaps, gradients, scale, _ in draws():
         ordered = gradients[np.argsort((gradients**2).sum(1))[::-1]]

@@ -1,4 +1,9 @@
-"""Figure 7: the spread of FedSPS's stepsizes within and between clients."""
+"""Figure 7: the spread of FedSPS's stepsizes within and between clients.
+
+The page asks whether stepsizes vary little over one client's local steps (V1) and from client to client (V2), on i.i.d.
+data and with two classes a client. "Little" is a standard deviation of at most a quarter of the mean, averaged over the
+rounds, on both partitions. The one client is the lowest-numbered active one of each round.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +19,10 @@ NAMES = [kind for kind, _ in KINDS]
 
 
 def panels(scale: Scale) -> list[Panel]:
-    """MNIST, logistic regression, 10 of 100 clients, i.i.d. and two classes a client."""
+    """MNIST, logistic regression, 10 of 100 clients, i.i.d. and two classes a client.
+
+    FedSPS runs alone: the claims compare its stepsizes with one another, not with another algorithm's.
+    """
     return [
         Panel(kind, f"MNIST, {words}", with_sampling(scale, data="mnist", partition=kind), [Line("FedSPS", "fedsps")])
         for kind, words in KINDS
@@ -22,7 +30,11 @@ def panels(scale: Scale) -> list[Panel]:
 
 
 def draw(records: Records, panels: Sequence[Panel], folder: Path) -> list[Path]:
-    """A row a partition: loss, accuracy, one client's stepsizes over its local steps, all clients' stepsizes."""
+    """A row a partition: loss, accuracy, one client's stepsizes over its local steps, all clients' stepsizes.
+
+    The bands of the last two are the deviation that the claims are about; those of the others are the least and the
+    largest of the seeds.
+    """
     chosen: list[plot.Curves] = []
     for panel in panels:
         chosen += [

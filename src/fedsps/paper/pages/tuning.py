@@ -1,4 +1,9 @@
-"""Table 1: what the searches of the other pages found, and what they cost until they equal untuned FedSPS."""
+"""Table 1: what the searches of the other pages found, and what they cost until they equal untuned FedSPS.
+
+The page trains nothing but FedSPS on the searches' own seed: its records are the points of searches that convex, libsvm
+and lenet need anyway. G1 asks whether the paper's best points are as good as ours, G2 how many runs a search takes
+before it equals untuned FedSPS.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -45,11 +50,17 @@ def panels(scale: Scale) -> list[Panel]:
 
 
 def _is_wanted(label: str) -> bool:
+    """FedSPS, and every line that is the winner of a search; not the worst points."""
     return label == "FedSPS" or label.endswith(" tuned")
 
 
 def compute(panels: Sequence[Panel], job: Job) -> Records:
-    """Every point of every search, with the loss of untuned FedSPS on the same setting and seed."""
+    """Every point of every search, with the loss of untuned FedSPS on the same setting and seed.
+
+    Args:
+        panels: as `panels` gives them, FedSPS's line in each.
+        job: the folder where the searches lie, or are made; pages share them.
+    """
     specs = [
         Spec.of(parse(line.algorithm)[0], **search_settings(panel, line, job.scale))
         for panel in panels
@@ -58,45 +69,53 @@ def compute(panels: Sequence[Panel], job: Job) -> Records:
     ]
     untuned = run_all(specs, job.runs, jobs=job.jobs)
     searches, parts = [], []
-    for panel, own in zip(panels, untuned, strict=True):
+    for panel, fedsps in zip(panels, untuned, strict=True):
         for line in panel.lines:
             if isinstance(line.algorithm, Tuned):
                 searches.append(searched(panel, line, line.algorithm, job))
                 name = ALGORITHMS[line.algorithm.algorithm]
                 table = searches[-1].table.drop(columns=["digest", "seconds"])
-                parts.append(table.assign(setting=panel.name, algorithm=name, fedsps=score(own)))
+                parts.append(table.assign(setting=panel.name, algorithm=name, fedsps=score(fedsps)))
     grid = pd.concat(parts, ignore_index=True)
     grid = grid[["setting", "algorithm", *grid.columns.drop(["setting", "algorithm"])]]
     return replace(records(grid), cost=cost(untuned, searches))
 
 
 def records(grid: pd.DataFrame) -> Records:
-    """What there is to say about the points of all searches."""
+    """What there is to say about the points of all searches: winners, prices, and the points themselves."""
     return Records({}, tables={WINNERS: winners(grid), PRICE: prices(grid), GRID: grid})
 
 
 def final(points: pd.DataFrame) -> pd.Series:
-    """The points' losses; infinite for those that diverged or were dropped early."""
+    """The points' losses; infinite for those that diverged or were dropped early.
+
+    >>> final(pd.DataFrame({"score": [0.5, 0.4, np.nan], "dropped": [False, True, False]})).tolist()
+    [0.5, inf, inf]
+    """
     return points["score"].where(~points["dropped"] & points["score"].notna(), np.inf)
 
 
 def pooled(grid: pd.DataFrame) -> pd.DataFrame:
     """The LIBSVM sets as one: a point's score is the geometric mean of its loss over the best loss on each set."""
-    own = grid[grid["setting"].str.startswith("LIBSVM")]
-    own = own.assign(loss=final(own))
-    own = own.assign(relative=own["loss"] / own.groupby(["setting", "algorithm"])["loss"].transform("min"))
-    point = [name for name in PAPER_GRID if name in own]
+    points = grid[grid["setting"].str.startswith("LIBSVM")]
+    points = points.assign(loss=final(points))
+    points = points.assign(relative=points["loss"] / points.groupby(["setting", "algorithm"])["loss"].transform("min"))
+    names = [name for name in PAPER_GRID if name in points]
     # only algorithms that were searched on every set, and a point's eps may be missing
-    sets = own.groupby("algorithm")["setting"].transform("nunique")
-    own = own[sets == own["setting"].nunique()]
-    means = own.groupby(["algorithm", *point], dropna=False, sort=False)["relative"].agg(
-        lambda some: np.exp(np.log(some).mean())
+    sets = points.groupby("algorithm")["setting"].transform("nunique")
+    points = points[sets == points["setting"].nunique()]
+    means = points.groupby(["algorithm", *names], dropna=False, sort=False)["relative"].agg(
+        lambda ratios: np.exp(np.log(ratios).mean())
     )
     return means.rename("score").reset_index().assign(setting=POOLED, dropped=False, diverged=False)
 
 
 def winners(grid: pd.DataFrame) -> pd.DataFrame:
-    """The best point of each search next to the paper's; the last column is the loss there over the best one."""
+    """The best point of each search next to the paper's; the last column is the loss there over the best one.
+
+    It is infinite where the search dropped the paper's point, and empty for algorithms that the paper's table is not
+    about.
+    """
     rows = []
     whole = pd.concat([grid, pooled(grid)], ignore_index=True)
     for (setting, algorithm), points in whole.groupby(["setting", "algorithm"], sort=False):
@@ -118,6 +137,7 @@ def winners(grid: pd.DataFrame) -> pd.DataFrame:
 
 
 def _point(values: Any) -> str:
+    """A point as the table shows it: its values in the order of the grid."""
     return ", ".join(f"{value:g}" for value in values)
 
 
@@ -125,7 +145,12 @@ def prices(grid: pd.DataFrame) -> pd.DataFrame:
     """How many points are as good as untuned FedSPS, and the runs of a random search until the first of them.
 
     Of N points in random order, K of them good, the first good one comes after (N + 1) / (K + 1) runs on average. With
-    none this is N + 1: all of them, in vain.
+    none this is N + 1: all of them, in vain. A point is good if its loss is at most `AS_GOOD` times FedSPS's.
+
+    >>> point = {"setting": "MNIST", "algorithm": "FedAvg", "dropped": False, "diverged": False, "fedsps": 0.5}
+    >>> grid = pd.DataFrame([point | {"score": score} for score in (0.4, 0.6, 0.7)])
+    >>> prices(grid)[["points", "as good", "expected runs"]].values.tolist()
+    [[3.0, 1.0, 2.0]]
     """
     rows = []
     for (setting, algorithm), points in grid.groupby(["setting", "algorithm"], sort=False):
@@ -148,7 +173,10 @@ def prices(grid: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw(records: Records, panels: Sequence[Panel], folder: Path) -> list[Path]:
-    """On each setting the share of the grid that ends below each multiple of FedSPS's loss."""
+    """On each setting the share of the grid that ends below each multiple of FedSPS's loss.
+
+    A curve that is low at 1 says that few points are as good as FedSPS; one that ends below 1, that some diverged.
+    """
     grid = records.tables[GRID]
     series: dict[str, dict[str, Any]] = {}
     for (setting, algorithm), points in grid.groupby(["setting", "algorithm"], sort=False):
@@ -161,7 +189,14 @@ def draw(records: Records, panels: Sequence[Panel], folder: Path) -> list[Path]:
 
 
 def table_1_is_right(*settings: str) -> Callable[[Records, str], Evidence]:
-    """G1."""
+    """G1: the paper's best points of FedAvg and FedAMS are among the best of our grid.
+
+    True of a search where the loss at the paper's point is at most `AS_GOOD` times the least of the grid; the effect is
+    that ratio. There is one piece of evidence for each search, not for each seed.
+
+    Args:
+        *settings: whose searches the claim is about.
+    """
 
     def check(records: Records, column: str) -> Evidence:
         table = records.tables[WINNERS]
@@ -172,7 +207,11 @@ def table_1_is_right(*settings: str) -> Callable[[Records, str], Evidence]:
 
 
 def tuning_is_extensive(records: Records, column: str) -> Evidence:
-    """G2."""
+    """G2: FedAvg and FedAMS need extensive tuning, FedSPS minimal.
+
+    True of a search where a random order of the grid is expected to take `MANY` runs or more until it is as good as
+    untuned FedSPS, among the searches that drop nothing early. The effect is that number of runs.
+    """
     table = records.tables[PRICE]
     whole = table["algorithm"].isin(COMPARED) & (table["dropped"] == 0)  # what was dropped might have become as good
     runs = table[whole]["expected runs"].to_numpy(float)
@@ -180,6 +219,7 @@ def tuning_is_extensive(records: Records, column: str) -> Evidence:
 
 
 def _best_point(family: str, words: str, *settings: str) -> Claim:
+    """G1 for one row of the paper's table: its family, in words, and the settings that belong to it."""
     point = _point(TABLE_1[family].values())
     return Claim(
         f"G1 {family}",
