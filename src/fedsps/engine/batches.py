@@ -42,11 +42,11 @@ class Batches:
 
     @property
     def steps(self) -> int:
-        """The number of batches."""
+        """The number of batches: tau for training, 1 for an exchange on the whole data."""
         return len(self.inputs)
 
     def alone(self) -> "Batches":
-        """The work of a single client without its leading axis."""
+        """The work of a single client without its leading axis: `[1, *]` becomes `[*]`."""
         return replace(
             self,
             inputs=self.inputs.squeeze(1),
@@ -76,9 +76,9 @@ class Batches:
         targets = self.targets[step].split(self.most_samples, axis)
         buffers = self.buffers
         losses, gradients = [], []
-        for some_inputs, some_targets in zip(inputs, targets, strict=True):
-            loss, gradient, buffers = self.network.loss_and_gradient(x, buffers, some_inputs, some_targets)
-            share = some_targets.shape[axis] / self.targets.shape[axis + 1]
+        for piece_inputs, piece_targets in zip(inputs, targets, strict=True):
+            loss, gradient, buffers = self.network.loss_and_gradient(x, buffers, piece_inputs, piece_targets)
+            share = piece_targets.shape[axis] / self.targets.shape[axis + 1]
             losses.append(share * loss)
             gradients.append(share * gradient)
         return sum(losses[1:], losses[0]), sum(gradients[1:], gradients[0]), buffers
