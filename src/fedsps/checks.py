@@ -1,4 +1,7 @@
-"""Checks of settings on construction: the message names the setting, its value, and what would do."""
+"""Checks of settings on construction: the message names the setting, its value, and what would do.
+
+Each takes the setting's name first, and raises a `ConfigurationError` before a run begins.
+"""
 
 import math
 from collections.abc import Collection
@@ -34,7 +37,12 @@ def truth(name: str, value: bool) -> None:
 
 
 def count(name: str, value: int, least: int = 1) -> int:
-    """The number as Python's own; refuse what is not a whole number of at least `least`."""
+    """The number as Python's own; refuse what is not a whole number of at least `least`.
+
+    >>> count("rounds", 2.0)
+    Traceback (most recent call last):
+    fedsps.errors.ConfigurationError: rounds must be a whole number of at least 1; got 2.0
+    """
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise ConfigurationError(f"{name} must be a whole number of at least {least}; got {value!r}")
     return int(value)

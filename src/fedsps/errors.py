@@ -9,7 +9,7 @@ class FedspsError(Exception):
 
 
 class ConfigurationError(FedspsError, ValueError):
-    """A setting that cannot work."""
+    """A setting that cannot work, alone or together with the others."""
 
 
 class DataError(FedspsError, ValueError):
@@ -21,7 +21,11 @@ class LowerBoundError(FedspsError, ValueError):
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> ConfigurationError:
-    """An error for a name that is not in the list, with the nearest ones that are."""
+    """An error for a name that is not in the list, with the nearest ones that are.
+
+    >>> str(unknown("partition", "shard", ["iid", "shards"]))
+    "unknown partition 'shard': did you mean shards?"
+    """
     known = sorted(set(known) - {name})
     near = get_close_matches(name, known, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}"

@@ -1,4 +1,7 @@
-"""The Polyak stepsizes as ordinary PyTorch optimisers, for one machine and an ordinary training loop."""
+"""The Polyak stepsizes as ordinary PyTorch optimisers, for one machine and an ordinary training loop.
+
+They need one thing more than other optimisers: the loss, handed to `step`.
+"""
 
 import math
 import sys
@@ -32,6 +35,7 @@ class _Polyak(Optimizer):
         super().add_param_group(param_group)
 
     def _check_group(self, group: dict[str, Any]) -> None:
+        """Refuse a group whose `lr`, `scale`, `weight_decay` or `lower` cannot work."""
         positive("lr", group["lr"])
         positive("scale", group["scale"])
         for name, least in (("weight_decay", 0.0), ("lower", -math.inf)):
@@ -52,6 +56,10 @@ class _Polyak(Optimizer):
         Args:
             closure: clears the gradients, computes the loss, calls `backward` and returns the loss.
             loss: the loss whose `backward` was called already. Exactly one of the two is needed.
+
+        Raises:
+            ConfigurationError: no loss or two, one that is not a single real number, or sparse or complex parameters.
+            LowerBoundError: the loss is below `lower` by more than rounding; the parameters stay as they are.
         """
         if (closure is None) == (loss is None) or (closure is not None and not callable(closure)):
             raise ConfigurationError("the Polyak stepsize needs the loss once: call step(loss=loss), or step(closure)")
@@ -84,10 +92,15 @@ class _Polyak(Optimizer):
         return loss
 
     def _stepsize(self, group: dict[str, Any], gap: float, ratio: float) -> float:
-        """The group's stepsize; its state for the next step goes into the group."""
+        """The group's stepsize; its state for the next step goes into the group.
+
+        `gap` is the loss, weight decay included, minus `lower`, and `ratio` is the gap, at least 0, over the squared
+        norm of the gradient of all groups: infinite for a zero gradient, NaN for a loss that is NaN.
+        """
         raise NotImplementedError
 
     def _check_bound(self, value: float, gap: float, parameters: list[Tensor]) -> None:
+        """Raise where the gap is negative by more than ten units in the last place of the parameters' dtype."""
         precision = torch.finfo(parameters[0].dtype if parameters else torch.float32).eps
         if gap < -10 * precision * max(1.0, abs(value)):
             raise LowerBoundError(
@@ -162,7 +175,16 @@ class SPS(_Polyak):
 
     With one client, one local step and no weight decay, FedSPS is this optimiser.
 
-    Reference: Loizou, Vaswani, Laradji, Lacoste-Julien, *Stochastic Polyak Step-size for SGD*, AISTATS 2021.
+    References:
+        Loizou, Vaswani, Laradji, Lacoste-Julien: Stochastic Polyak Step-size for SGD, AISTATS 2021.
+
+    >>> x = torch.tensor([3.0], requires_grad=True)
+    >>> optimizer = SPS([x], lr=10.0)
+    >>> loss = (x**2).sum() / 2
+    >>> loss.backward()
+    >>> _ = optimizer.step(loss=loss)  # 4.5 / (0.5 * 9) = 1
+    >>> optimizer.param_groups[0]["stepsize"], x.item()
+    (1.0, 0.0)
     """
 
     def __init__(
@@ -225,7 +247,18 @@ class DecSPS(_Polyak):
 
     With one client, one local step and no weight decay, FedDecSPS is this optimiser.
 
-    Reference: Orvieto, Lacoste-Julien, Loizou, *Dynamics of SGD with Stochastic Polyak Stepsizes*, NeurIPS 2022.
+    References:
+        Orvieto, Lacoste-Julien, Loizou: Dynamics of SGD with Stochastic Polyak Stepsizes, NeurIPS 2022.
+
+    >>> x = torch.tensor([4.0], requires_grad=True)
+    >>> optimizer = DecSPS([x], scale=1.0)
+    >>> for _ in range(2):
+    ...     optimizer.zero_grad()
+    ...     loss = (x**2).sum() / 2
+    ...     loss.backward()
+    ...     _ = optimizer.step(loss=loss)
+    >>> round(optimizer.param_groups[0]["stepsize"], 4), round(x.item(), 4)  # 0.5 / sqrt(2)
+    (0.3536, 1.2929)
     """
 
     def __init__(

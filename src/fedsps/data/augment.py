@@ -1,4 +1,8 @@
-"""Random crops and flips of images, drawn from addresses like everything else."""
+"""Random crops and flips of images, drawn from addresses like everything else.
+
+A draw belongs to (seed, round, client, step, place in the batch). So both engines, Flower and a resumed run shift and
+mirror a sample in the same way, whichever clients they visit before it.
+"""
 
 import numpy as np
 import torch
@@ -12,7 +16,23 @@ PADDING = 4
 
 
 def crop_and_flip(images: Tensor, seed: int, round: int, clients: Indices) -> Tensor:
-    """Each image of `[steps, clients, batch, channels, height, width]`, padded by 4, cropped back, flipped or not."""
+    """Each image padded with zeros by `PADDING` pixels, cropped back to its size at a random place, and flipped or not.
+
+    Of the `2 PADDING + 1` places in each direction all are equally likely, up to a bias of 1e-4; half of the images are
+    mirrored left to right. The images that are given are not changed.
+
+    Args:
+        images: `[steps, clients, batch, channels, height, width]`.
+        seed: of the run.
+        round: 0, 1, ...
+        clients: their numbers, `[clients]`.
+
+    >>> images = torch.rand(2, 3, 4, 1, 8, 8)  # two steps of three clients with batches of four
+    >>> moved = crop_and_flip(images, seed=0, round=0, clients=np.arange(3))
+    >>> alone = crop_and_flip(images[:, 1:2], seed=0, round=0, clients=np.array([1]))
+    >>> torch.equal(alone, moved[:, 1:2])
+    True
+    """
     steps, _, batch, _, height, width = images.shape
     keys = streams.keys(seed, "augment", round, clients, np.arange(steps)[:, None])
     draw = streams.draws(keys, 3 * batch).reshape(-1, 3).astype(np.int64) & 0xFFFF  # [images, 3]

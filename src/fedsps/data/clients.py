@@ -1,4 +1,8 @@
-"""The clients' data as tensors ready for the engines."""
+"""The clients' data as tensors ready for the engines: checked once, then gathered by number.
+
+Whatever a user hands in (arrays, tensors, data sets) is refused here with a `DataError` that names the client, so that
+the engines need not ask again.
+"""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -20,7 +24,21 @@ Samples = tuple[Any, Any] | Dataset[Any]
 
 @dataclass(frozen=True, eq=False)
 class ClientData:
-    """All clients' samples in two tensors, client after client, so that one indexing operation gathers a round."""
+    """All clients' samples in two tensors, client after client, so that one indexing operation gathers a round.
+
+    Attributes:
+        inputs: `[M, *]`, M samples of all clients; empty where only the sizes are known, as on a federation's server.
+        targets: `[M, *]`, one for each input.
+        sizes: how many samples each client has, `m_i`, `[clients]`.
+
+    >>> first, second = (torch.zeros(3, 2), torch.tensor([0, 1, 1])), (torch.ones(1, 2), torch.tensor([2]))
+    >>> data = ClientData.of([first, second])
+    >>> data.clients, data.sizes.tolist(), data.offsets.tolist()
+    (2, [3, 1], [0, 3])
+    >>> inputs, targets = data.gather(np.array([0, 1]), np.array([[[2], [0]]]))  # one step, batches of one
+    >>> inputs.shape, targets.tolist()
+    (torch.Size([1, 2, 1, 2]), [[[1], [2]]])
+    """
 
     inputs: Tensor  # [M, *]
     targets: Tensor  # [M, *]
@@ -28,7 +46,7 @@ class ClientData:
 
     @property
     def clients(self) -> int:
-        """How many there are."""
+        """How many clients there are, those without a sample included."""
         return len(self.sizes)
 
     @property
@@ -42,7 +60,12 @@ class ClientData:
         return np.cumsum(self.sizes) - self.sizes
 
     def gather(self, clients: Indices, rows: Indices) -> tuple[Tensor, Tensor]:
-        """Inputs and targets `[steps, clients, batch, *]` of the samples `rows [steps, clients, batch]`."""
+        """Inputs and targets `[steps, clients, batch, *]` of the samples `rows [steps, clients, batch]`.
+
+        Args:
+            clients: the clients' numbers, `[clients]`.
+            rows: sample numbers that count from 0 within each client.
+        """
         index = torch.from_numpy((rows + self.offsets[clients][:, None]).reshape(-1)).to(self.inputs.device)
         return (
             self.inputs.index_select(0, index).unflatten(0, rows.shape),
@@ -50,7 +73,14 @@ class ClientData:
         )
 
     def to(self, like: Tensor, accepted: Callable[[Tensor], Tensor] = lambda targets: targets) -> "ClientData":
-        """On the device of `like`, floating inputs and targets in its dtype, and targets as a loss accepts them."""
+        """On the device of `like`, floating inputs and targets in its dtype, and targets as a loss accepts them.
+
+        Whole numbers keep their dtype. Where nothing changes, the same object comes back, with the digest that it has.
+
+        Args:
+            like: a tensor of the model's device and dtype.
+            accepted: converts the targets once more, such as `Network.accepted`.
+        """
         inputs, targets = _convert(self.inputs, like), accepted(_convert(self.targets, like))
         return (
             self if inputs is self.inputs and targets is self.targets else replace(self, inputs=inputs, targets=targets)
@@ -58,12 +88,12 @@ class ClientData:
 
     @cached_property
     def least_target(self) -> float:
-        """The smallest target; a negative class number marks samples that do not count."""
+        """The smallest target of all clients; a negative class number marks samples that do not count."""
         return float(self.targets.min())
 
     @cached_property
     def digest(self) -> bytes:
-        """The sha256 of all samples and sizes."""
+        """The sha256 of all samples and sizes, dtypes and shapes included: equal digests are equal data."""
         digest = hashlib.sha256(self.sizes.tobytes())
         for tensor in (self.inputs, self.targets):
             digest.update(repr((tensor.dtype, tensor.shape)).encode())
@@ -71,13 +101,18 @@ class ClientData:
         return digest.digest()
 
     def pairs(self) -> list[tuple[Tensor, Tensor]]:
-        """Each client's inputs and targets, as views."""
+        """Each client's inputs and targets, as views of the two tensors: nothing is copied."""
         sizes = self.sizes.tolist()
         return list(zip(self.inputs.split(sizes), self.targets.split(sizes), strict=True))
 
     @classmethod
     def of(cls, clients: "Sequence[Samples] | ClientData") -> "ClientData":
-        """From one `(inputs, targets)` pair or data set a client."""
+        """From one `(inputs, targets)` pair or data set a client; a `ClientData` is returned as it is.
+
+        Raises:
+            DataError: there is no client, a single pair was given instead of a list, a client's samples cannot be used
+                (see `samples`), or two clients differ in the shape or dtype of a sample.
+        """
         if isinstance(clients, ClientData):
             return clients
         if isinstance(clients, tuple) and len(clients) == 2 and isinstance(clients[0], Tensor | np.ndarray):
@@ -98,12 +133,27 @@ class ClientData:
 
 
 def held_out(test: "Samples | ClientData") -> ClientData:
-    """Test data, as those of a single client."""
+    """Test data, as those of a single client; what is `ClientData` already stays as it is."""
     return test if isinstance(test, ClientData) else ClientData.of([test])
 
 
 def samples(data: Samples, owner: str) -> tuple[Tensor, Tensor]:
-    """One client's (or the test) data as two tensors of equal length."""
+    """One client's (or the test) data as two tensors of equal length.
+
+    Args:
+        data: a pair of tensors or arrays, or a data set of (input, target) pairs, which is read whole.
+        owner: how messages name the data, such as "client 3".
+
+    Raises:
+        DataError: not two columns of numbers, lengths that differ, no sample at all, or NaN or infinity among them.
+
+    >>> inputs, targets = samples(([[1.0, 2.0]], [0]), "client 3")
+    >>> inputs.shape, targets.dtype
+    (torch.Size([1, 2]), torch.int64)
+    >>> samples(([[1.0, float("nan")]], [0]), "client 3")
+    Traceback (most recent call last):
+    fedsps.errors.DataError: client 3's inputs hold NaN or infinity: clean them first
+    """
     try:
         inputs, targets = _columns(data, owner)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -124,6 +174,7 @@ def samples(data: Samples, owner: str) -> tuple[Tensor, Tensor]:
 
 
 def _columns(data: Samples, owner: str) -> tuple[Tensor, Tensor]:
+    """The two columns as tensors, before their lengths and values are checked."""
     if isinstance(data, Dataset):
         if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
             raise DataError(f"{owner}'s data set has no length: give one with numbered samples, or a pair of tensors")
@@ -138,6 +189,7 @@ def _columns(data: Samples, owner: str) -> tuple[Tensor, Tensor]:
 
 
 def _convert(values: Tensor, like: Tensor) -> Tensor:
+    """The values on the device of `like`; floating ones in its dtype, others in their own."""
     return values.to(like.device, like.dtype if values.is_floating_point() else values.dtype)
 
 

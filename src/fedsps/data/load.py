@@ -1,5 +1,6 @@
 """The named data sets as arrays.
 
+A file format becomes float32 inputs and int64 class numbers here; where the files come from is the affair of `sources`.
 scikit-learn and pandas are imported where they are used: they are slow to import, and few runs need both.
 """
 
@@ -30,7 +31,18 @@ STATISTICS = {  # mean and standard deviation of each channel over the training 
 
 @dataclass(frozen=True, eq=False)
 class LabelledData:
-    """A training and a test part; `classes` is 0 for regression, where the targets are float32."""
+    """A data set in memory: a training part, a test part, and what is known about them.
+
+    Attributes:
+        name: of the data set, or of the user's file without its suffix.
+        inputs: training samples, `[M, *shape]`, float32.
+        targets: `[M]`; class numbers 0 .. classes - 1 as int64, or float32 for regression.
+        test_inputs: held-out samples of the same shape.
+        test_targets: theirs.
+        classes: how many classes there are; 0 for regression.
+        scaling: which scaling the inputs have, see `load`.
+        clients: a client id for each training sample, `[M]`, if the data come with natural clients.
+    """
 
     name: str
     inputs: Inputs  # [M, *shape]
@@ -43,10 +55,22 @@ class LabelledData:
 
 
 def load(name: str, scaling: str | None = None) -> LabelledData:
-    """A data set by name.
+    """A data set by name, from this machine or from its public home, checked against its hash.
 
     Scalings: "unit" (pixels in [0, 1]), "published" (as the file has it), and everywhere "standard" (mean 0,
     standard deviation 1: by channel for images, by feature for tables, measured on the training part).
+
+    Args:
+        name: one of `data_sets()`.
+        scaling: one that the data set has; its first one if None, "unit" for MNIST and "standard" for CIFAR-10.
+
+    Raises:
+        ConfigurationError: there is no such data set, or it has no such scaling.
+        DataError: a file is damaged, or could not be downloaded.
+
+    >>> load("minst")
+    Traceback (most recent call last):
+    fedsps.errors.ConfigurationError: unknown data set 'minst': did you mean mnist?
     """
     if name not in _LOADERS:
         raise unknown("data set", name, _LOADERS)
@@ -61,6 +85,10 @@ def load(name: str, scaling: str | None = None) -> LabelledData:
 
 
 def _standardise(name: str, inputs: Inputs, test_inputs: Inputs) -> None:
+    """Subtract the training part's mean and divide by its standard deviation, in place, in both parts.
+
+    Image sets have the constants in `STATISTICS`, one for each channel; a feature that is constant becomes 0.
+    """
     if name in STATISTICS:
         mean, deviation = (np.array(values).reshape(-1, 1, 1) for values in STATISTICS[name])
     else:
@@ -72,6 +100,7 @@ def _standardise(name: str, inputs: Inputs, test_inputs: Inputs) -> None:
 
 
 def _mnist(name: str) -> Parts:
+    """Both parts of MNIST, images as `[M, 1, 28, 28]`."""
     content = sources.contents(name)
     arrays: list[Array] = []
     for part in ("train", "t10k"):
@@ -82,7 +111,18 @@ def _mnist(name: str) -> Parts:
 
 
 def idx(content: bytes, dimensions: int) -> npt.NDArray[np.uint8]:
-    """An IDX file of bytes: 0, 0, 8, how many dimensions, each dimension (4 bytes, big-endian), the data."""
+    """An IDX file of bytes: 0, 0, 8, how many dimensions, each dimension (4 bytes, big-endian), the data.
+
+    Args:
+        content: the unpacked file.
+        dimensions: how many the file must have: 3 for images, 1 for labels.
+
+    Raises:
+        DataError: another kind of file, or one whose length does not fit its header.
+
+    >>> idx(bytes([0, 0, 8, 1]) + bytes([0, 0, 0, 3]) + bytes([7, 8, 9]), dimensions=1)
+    array([7, 8, 9], dtype=uint8)
+    """
     begin = 4 + 4 * dimensions
     if content[:4] != bytes([0, 0, 8, dimensions]) or len(content) < begin:
         raise DataError(f"not an IDX file of {dimensions} dimensions: it begins with {content[:4].hex(' ')}")
@@ -93,6 +133,7 @@ def idx(content: bytes, dimensions: int) -> npt.NDArray[np.uint8]:
 
 
 def _cifar10(name: str) -> Parts:
+    """Both parts of CIFAR-10, images as `[M, 3, 32, 32]`; the five training batches become one."""
     content = sources.contents(name)
     images, labels = cifar(b"".join(content[f"data_batch_{number}.bin"] for number in range(1, 6)))
     test_images, test_labels = cifar(content["test_batch.bin"])
@@ -100,7 +141,12 @@ def _cifar10(name: str) -> Parts:
 
 
 def cifar(content: bytes) -> tuple[npt.NDArray[np.uint8], Labels]:
-    """Images and labels of CIFAR-10's binary version: records of a label byte and 3 x 32 x 32 pixel bytes."""
+    """Images and labels of CIFAR-10's binary version: records of a label byte and 3 x 32 x 32 pixel bytes.
+
+    >>> images, labels = cifar(bytes([6]) + bytes(3072))
+    >>> images.shape, labels
+    ((1, 3, 32, 32), array([6]))
+    """
     if len(content) % 3073:
         raise DataError(f"CIFAR-10 records have 3073 bytes, and {len(content)} is no multiple: it is damaged")
     records = np.frombuffer(content, np.uint8).reshape(-1, 3073)
@@ -112,6 +158,10 @@ def _pixels(images: npt.NDArray[np.uint8]) -> Inputs:
 
 
 def _libsvm(name: str) -> Parts:
+    """A LIBSVM table with two classes; where no test file is published, a fifth is held out.
+
+    The larger label becomes class 1, the other 0. The number of features is fixed, since a file may lack the last ones.
+    """
     from sklearn.datasets import load_svmlight_file
 
     arrays: list[Array] = []
@@ -125,6 +175,7 @@ def _libsvm(name: str) -> Parts:
 
 
 def _digits(_: str) -> Parts:
+    """The 8 x 8 digits that come with scikit-learn, as `[M, 64]`; their values 0 .. 16 become [0, 1]."""
     from sklearn.datasets import load_digits
 
     inputs, targets = load_digits(return_X_y=True)
@@ -141,6 +192,7 @@ _LOADERS: dict[str, tuple[Any, ...]] = {
 
 
 def _held_out(inputs: Inputs, targets: Labels) -> Parts:
+    """The four arrays of a data set that is published without a test part, by `hold_out`."""
     train, test = hold_out(len(inputs), None)
     return inputs[train], targets[train], inputs[test], targets[test]
 
@@ -148,7 +200,16 @@ def _held_out(inputs: Inputs, targets: Labels) -> Parts:
 def hold_out(samples: int, clients: Array | None) -> tuple[Indices, Indices]:
     """Training and test rows, 80/20, the same on every machine; within each client if there are clients.
 
-    Whoever has two samples gives one to the test part; a single sample is for training.
+    Whoever has two samples gives one to the test part; a single sample is for training. Both arrays are ascending, and
+    each row is in one of them.
+
+    Args:
+        samples: how many there are.
+        clients: a client id for each sample, or None.
+
+    >>> train, test = hold_out(3, np.array(["anna", "anna", "ben"]))
+    >>> len(train), len(test), 2 in train
+    (2, 1, True)
     """
     if clients is None:
         orders = [generator(SPLIT_SEED, "test split").permutation(samples)]

@@ -1,4 +1,8 @@
-"""The user's own files as arrays: `.npz` and `.csv`."""
+"""The user's own files as arrays: `.npz` and `.csv`.
+
+Each problem is a `DataError` that names the file, the array or column, and the first sample with a bad value. Nothing
+is repaired or dropped in silence, and nothing is ever unpickled.
+"""
 
 import warnings
 import zipfile
@@ -13,7 +17,14 @@ from fedsps.errors import ConfigurationError, DataError, unknown
 
 
 class _Own(NamedTuple):
-    """The samples of a user's file, the last `tests` of them for testing."""
+    """The samples of a user's file, the last `tests` of them for testing.
+
+    Attributes:
+        inputs: `[samples, *]`, float32 and finite.
+        targets: `[samples]`, as the file has them: numbers or words.
+        clients: an id for each training sample, or None.
+        tests: how many samples at the end are for testing; 0 if the file says nothing of it.
+    """
 
     inputs: Inputs
     targets: Array
@@ -31,6 +42,25 @@ def from_file(
     client column are inputs. Without a test part a fifth is held out, of each client if there are clients.
 
     Targets become classes 0..K-1 in sorted order; they stay as they are if some are fractions, or for `regression`.
+
+    Args:
+        path: the file; its suffix tells the format.
+        client_column: the column of client ids; for `.csv` alone.
+        target_column: the column of targets; for `.csv` alone.
+        regression: keep whole-numbered targets as numbers instead of making classes of them.
+
+    Raises:
+        DataError: the file is not there or cannot be read, arrays or columns are missing or do not fit together, or
+            values are missing, infinite or no numbers.
+        ConfigurationError: columns were named for an `.npz`.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "mine.npz"
+    ...     np.savez(file, inputs=np.eye(5), targets=["no", "yes", "no", "yes", "no"], clients=[1, 1, 1, 2, 2])
+    ...     data = from_file(file)
+    >>> data.name, data.classes, data.inputs.shape, data.test_inputs.shape
+    ('mine', 2, (3, 5), (2, 5))
     """
     path = Path(path)
     if path.suffix.lower() not in (".npz", ".csv"):
@@ -38,21 +68,22 @@ def from_file(
     if not path.is_file():
         raise DataError(f"{path}: there is no such file")
     if path.suffix.lower() == ".csv":
-        own = _csv(path, client_column, target_column)
+        samples = _csv(path, client_column, target_column)
     elif client_column or target_column:
         raise ConfigurationError(f"{path}: columns are for .csv; name the arrays 'targets' and 'clients'")
     else:
-        own = _npz(path)
+        samples = _npz(path)
 
-    inputs, (targets, classes) = own.inputs, _class_numbers(own.targets, f"{path}: the target", regression)
+    inputs, (targets, classes) = samples.inputs, _class_numbers(samples.targets, f"{path}: the target", regression)
     rows = np.arange(len(inputs))
-    train, test = np.split(rows, [-own.tests]) if own.tests else hold_out(len(rows), own.clients)
+    train, test = np.split(rows, [-samples.tests]) if samples.tests else hold_out(len(rows), samples.clients)
     parts = inputs[train], targets[train], inputs[test], targets[test]
-    clients = None if own.clients is None else own.clients[train]
+    clients = None if samples.clients is None else samples.clients[train]
     return LabelledData(path.stem, *parts, classes, "published", clients)
 
 
 def _npz(path: Path) -> _Own:
+    """The arrays of an `.npz`; a test part is put behind the training part, so that both get the same class numbers."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays: dict[str, Array] = {name: archive[name] for name in archive.files}
@@ -77,6 +108,7 @@ def _npz(path: Path) -> _Own:
 
 
 def _samples(path: Path, arrays: dict[str, Array], inputs: str, targets: str) -> tuple[Inputs, Array]:
+    """A pair of arrays of the file, by their names, as float32 inputs `[samples, *]` and targets `[samples]`."""
     for name in (inputs, targets):
         if name not in arrays:
             raise DataError(f"{path} has no array {name!r}, only {', '.join(arrays)}: add it, or rename one")
@@ -89,6 +121,10 @@ def _samples(path: Path, arrays: dict[str, Array], inputs: str, targets: str) ->
 
 
 def _csv(path: Path, client_column: str | None, target_column: str | None) -> _Own:
+    """The columns of a `.csv`: one is the target, one may say whose sample it is, all others are inputs.
+
+    A line with more values than there are columns is an error; pandas alone would warn and drop them.
+    """
     import pandas
     from pandas.errors import EmptyDataError, ParserError, ParserWarning
 
@@ -111,6 +147,7 @@ def _csv(path: Path, client_column: str | None, target_column: str | None) -> _O
     columns.remove(target)
 
     def labels(column: str) -> Array:
+        """A column as it is, numbers or words; a missing value is refused with the number of its sample."""
         missing = frame[column].isna()
         if missing.any():
             where = f"column {column!r} has no value in sample {missing.argmax()}"
@@ -123,18 +160,23 @@ def _csv(path: Path, client_column: str | None, target_column: str | None) -> _O
 
 
 def _numbers(values: Array, what: str) -> Inputs:
+    """The values as float32; what is no number, missing, infinite or beyond float32 is refused as `what`."""
     if values.dtype.kind not in "fiub":
         raise DataError(f"{what} holds {values.dtype}, not numbers: encode it as numbers, or leave it out")
     with np.errstate(over="ignore"):  # beyond float32 counts as infinite
         numbers = values.astype(np.float32)
     bad = np.argwhere(~np.isfinite(numbers))
     if len(bad):
-        found = f"{len(bad)} missing or infinite values, the first in sample {bad[0][0]}"
-        raise DataError(f"{what} has {found}: fill them in, or drop those samples")
+        problem = f"{len(bad)} missing or infinite values, the first in sample {bad[0][0]}"
+        raise DataError(f"{what} has {problem}: fill them in, or drop those samples")
     return numbers
 
 
 def _class_numbers(targets: Array, what: str, regression: bool) -> tuple[Labels | Inputs, int]:
+    """The targets as class numbers with the number of classes, or as float32 with 0 for regression.
+
+    Class numbers follow the sorted order of the values. Numbers with a fraction are targets of a regression.
+    """
     if targets.dtype.kind not in "fiubUS":
         raise DataError(f"{what} holds {targets.dtype}: use numbers or names")
     if targets.dtype.kind == "f" or regression:

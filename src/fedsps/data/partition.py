@@ -2,6 +2,14 @@
 
 Every kind of split is a function of the targets, the number of clients and a seed. No row goes to two
 clients; rows that an equal split leaves over are dropped and counted.
+
+| kind | clients have | sizes |
+| --- | --- | --- |
+| `iid` | all classes alike | equal |
+| `two-class` | two classes, half of each | equal |
+| `shards` | about as many classes as shards | equal |
+| `dirichlet` | all classes in random proportions | differ |
+| `natural` | whatever the data says | differ |
 """
 
 from collections.abc import Callable, Sequence
@@ -20,14 +28,24 @@ SWAPS_PER_SHARD = 20
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """The rows of each client, ascending, and how many rows no client has."""
+    """The rows of each client, ascending, and how many rows no client has.
+
+    Attributes:
+        rows: one array of row numbers a client; no row is in two of them.
+        dropped: rows that are in none, since equal shares left them over.
+    """
 
     rows: tuple[Indices, ...]
     dropped: int
 
 
 def iid(targets: npt.ArrayLike, clients: int, seed: int) -> Partition:
-    """Shuffle and deal equally."""
+    """Shuffle and deal equally; at most `clients - 1` rows are left over and dropped.
+
+    >>> split = iid(np.zeros(7), clients=3, seed=0)
+    >>> [len(rows) for rows in split.rows], split.dropped
+    ([2, 2, 2], 1)
+    """
     total = len(np.asarray(targets))
     size = _share(total, clients, clients)
     order = generator(seed, "iid partition").permutation(total)
@@ -41,6 +59,13 @@ def two_class(targets: npt.ArrayLike, clients: int, seed: int) -> Partition:
     classes give one more. The pairing begins from one that is valid (shards in class order, client i has
     shards i and i + N: a class has at most N shards) and is shuffled by random swaps that keep it valid, so
     it always ends.
+
+    Raises:
+        DataError: fewer than two classes, or a class with fewer samples than the shards it must give.
+
+    >>> targets = np.repeat([0, 1, 2], 8)
+    >>> [np.bincount(targets[rows], minlength=3).tolist() for rows in two_class(targets, 3, seed=1).rows]
+    [[0, 4, 4], [4, 0, 4], [4, 4, 0]]
     """
     labels, counts = _classes(targets)
     checks.count("clients", clients)
@@ -73,7 +98,18 @@ def two_class(targets: npt.ArrayLike, clients: int, seed: int) -> Partition:
 
 
 def shards(targets: npt.ArrayLike, clients: int, seed: int, shards_per_client: int = 2) -> Partition:
-    """Sort by label, cut into equal shards, deal them at random: few classes each (McMahan et al. 2017)."""
+    """Sort by label, cut into equal shards, deal `shards_per_client` to each at random: few classes each.
+
+    A shard may cross from one class to the next. The order within a class is random.
+
+    References:
+        McMahan, Moore, Ramage, Hampson, Aguera y Arcas: Communication-Efficient Learning of Deep Networks from
+        Decentralized Data, AISTATS 2017.
+
+    >>> targets = np.repeat([0, 1, 2, 3], 5)
+    >>> [len(np.unique(targets[rows])) for rows in shards(targets, 2, seed=0).rows]
+    [2, 2]
+    """
     targets = _labels(targets)
     checks.count("shards_per_client", shards_per_client)
     size = _share(len(targets), clients, clients * shards_per_client)
@@ -89,6 +125,10 @@ def dirichlet(targets: npt.ArrayLike, clients: int, seed: int, alpha: float = 0.
 
     No sample is dropped. A client that would have none takes one from whoever has most: drawing again until
     all have some would not end for a small alpha.
+
+    >>> split = dirichlet(np.repeat([0, 1], 50), clients=4, seed=0, alpha=0.1)
+    >>> min(len(rows) for rows in split.rows) > 0, sum(len(rows) for rows in split.rows), split.dropped
+    (True, 100, 0)
     """
     targets = _labels(targets)
     checks.positive("alpha", alpha)
@@ -112,7 +152,11 @@ def dirichlet(targets: npt.ArrayLike, clients: int, seed: int, alpha: float = 0.
 
 
 def natural(ids: npt.ArrayLike) -> Partition:
-    """One client for each distinct id, in the order of the ids."""
+    """One client for each distinct id, in the order of the ids.
+
+    >>> [rows.tolist() for rows in natural(["ben", "anna", "ben"]).rows]
+    [[1], [0, 2]]
+    """
     ids = np.asarray(ids)
     if ids.ndim != 1 or len(ids) == 0:
         raise DataError(f"client ids must be one for each sample; got an array of shape {ids.shape}")
@@ -143,6 +187,19 @@ def partition(
     """Split by the kind's name; `alpha` is for dirichlet, `shards_per_client` for shards, `ids` for natural.
 
     A natural partition has the clients that the data has: `clients` and `seed` say nothing there.
+
+    Args:
+        kind: "iid", "two-class", "shards", "dirichlet" or "natural".
+        targets: one for each row, `[M]`; class numbers, unless the kind is "iid" or "natural".
+        clients: how many.
+        seed: the same seed gives the same split on every machine.
+        alpha: the concentration, above 0; for a large one all clients have the same mix of classes.
+        shards_per_client: about how many classes a client has.
+        ids: a client id for each row, `[M]`.
+
+    Raises:
+        ConfigurationError: there is no such kind, or "natural" without ids.
+        DataError: too few samples for so many clients, or targets that are no class numbers.
     """
     if kind not in KINDS:
         raise unknown("partition", kind, KINDS)
@@ -163,6 +220,7 @@ def partition(
 
 
 def _partition(rows: Sequence[Indices] | Indices, total: int) -> Partition:
+    """A partition of `total` rows out of each client's rows, which are sorted here."""
     taken = tuple(np.sort(mine) for mine in rows)
     return Partition(taken, total - sum(len(mine) for mine in taken))
 
@@ -176,6 +234,7 @@ def _share(samples: int, clients: int, parts: int) -> int:
 
 
 def _labels(targets: npt.ArrayLike) -> npt.NDArray[Any]:
+    """The targets as an array of class numbers, `[M]`; a `DataError` says which kinds need none."""
     targets = np.asarray(targets)
     if targets.ndim != 1 or targets.dtype.kind not in "iub":
         raise DataError(

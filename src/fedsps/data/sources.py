@@ -2,6 +2,9 @@
 
 A file is known by the sha256 of its unpacked content, and no content is used before its hash was compared. A
 damaged file in `$FEDSPS_DATA` is an error, since it is the user's own; one in the cache is downloaded again.
+
+A place is searched in this order: `$FEDSPS_DATA/FOLDER/NAME`, `$FEDSPS_DATA/NAME` (both also with .gz, .bz2 or .xz),
+then `CACHE/FOLDER/NAME`. The cache holds unpacked files only.
 """
 
 import bz2
@@ -40,6 +43,12 @@ class File:
     """One file of a data set: the hashes its unpacked content may have, and its homes in the order of trial.
 
     A home is a URL; a part after `#` names the member of a tar archive.
+
+    Attributes:
+        folder: the folder of the file in the cache and in `$FEDSPS_DATA`.
+        name: of the unpacked file.
+        sha256: hashes of its content in hex; more than one where public copies differ.
+        homes: where it can be downloaded; a mirror is tried when those before it failed.
     """
 
     folder: str
@@ -50,7 +59,14 @@ class File:
 
 @dataclass(frozen=True)
 class Status:
-    """Where a file is now: "FEDSPS_DATA", "cache", "embedded" (comes with scikit-learn) or "missing"."""
+    """Where a file is now: "FEDSPS_DATA", "cache", "embedded" (comes with scikit-learn) or "missing".
+
+    Attributes:
+        name: of the file, unpacked; of the data set if it is embedded.
+        where: one of the four words above.
+        path: where it lies on this machine, if it does.
+        size: in bytes as it lies there, packed or not.
+    """
 
     name: str
     where: str
@@ -59,6 +75,7 @@ class Status:
 
 
 def _mnist(name: str, sha256: str) -> File:
+    """A file of MNIST with its original home and two mirrors."""
     folders = (
         "http://yann.lecun.com/exdb/mnist",
         "https://ossci-datasets.s3.amazonaws.com/mnist",
@@ -68,11 +85,13 @@ def _mnist(name: str, sha256: str) -> File:
 
 
 def _cifar10(name: str, sha256: str) -> File:
+    """A file of CIFAR-10, which is published as members of one archive."""
     archive = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
     return File("cifar10", name, (sha256,), (f"{archive}#cifar-10-batches-bin/{name}",))
 
 
 def _libsvm(published: str, *sha256: str) -> File:
+    """A file of the LIBSVM page; where it is published packed, its name here is the unpacked one."""
     folder = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary"
     return File("libsvm", published.removesuffix(".bz2"), sha256, (f"{folder}/{published}",))
 
@@ -117,30 +136,49 @@ FILES: dict[str, tuple[File, ...]] = {
 
 
 def data_sets() -> tuple[str, ...]:
-    """The names of the data sets."""
+    """The names of the data sets that `load` knows.
+
+    >>> data_sets()
+    ('mnist', 'cifar10', 'w8a', 'a9a', 'mushrooms', 'ijcnn1', 'phishing', 'digits')
+    """
     return tuple(FILES)
 
 
 def files(data_set: str) -> tuple[File, ...]:
-    """The files of a data set; none if it is embedded."""
+    """The files of a data set, training part first; none if it is embedded.
+
+    >>> [file.name for file in files("ijcnn1")]
+    ['ijcnn1', 'ijcnn1.t']
+    """
     if data_set not in FILES:
         raise unknown("data set", data_set, FILES)
     return FILES[data_set]
 
 
 def status(data_set: str) -> tuple[Status, ...]:
-    """Where each file of a data set is now, without reading or downloading anything."""
+    """Where each file of a data set is now, without reading or downloading anything.
+
+    >>> status("digits")
+    (Status(name='digits', where='embedded', path=None, size=None),)
+    """
     return tuple(_find(file) for file in files(data_set)) or (Status(data_set, "embedded"),)
 
 
 def fetch(data_set: str) -> tuple[Status, ...]:
-    """Download whatever is missing or damaged in the cache, check the rest, and tell where everything is."""
+    """Download whatever is missing or damaged in the cache, check the rest, and tell where everything is.
+
+    Raises:
+        DataError: no home of a file could be reached, a file in `$FEDSPS_DATA` is damaged, or the cache is read-only.
+    """
     contents(data_set)
     return status(data_set)
 
 
 def verify(data_set: str) -> tuple[Status, ...]:
-    """Check every file that is there, download nothing; one error lists all the damaged ones."""
+    """Check every file that is there, download nothing; one error lists all the damaged ones.
+
+    Missing files are no error: the status that is returned says that they are missing.
+    """
     problems = []
     for file in files(data_set):
         path = _find(file).path
@@ -157,12 +195,13 @@ def verify(data_set: str) -> tuple[Status, ...]:
 def contents(data_set: str) -> dict[str, bytes]:
     """The unpacked, verified content of each file of a data set, by file name.
 
-    Local files are unpacked in threads (xz takes seconds); downloads stay in this one, so Ctrl-C ends them.
+    Local files are unpacked in threads (xz takes seconds); downloads stay in this one, so Ctrl-C ends them. What an
+    archive brought along for a later file is in the cache by then, and is read from there.
     """
     wanted = files(data_set)
     with ThreadPoolExecutor() as pool:
-        found = list(pool.map(_local, wanted))
-    return {file.name: read(file) if content is None else content for file, content in zip(wanted, found, strict=True)}
+        local = list(pool.map(_local, wanted))
+    return {file.name: read(file) if content is None else content for file, content in zip(wanted, local, strict=True)}
 
 
 def read(file: File) -> bytes:
@@ -177,13 +216,14 @@ def cache_folder() -> Path:
 
 
 def _find(file: File) -> Status:
+    """Where a file is, the user's folder before the cache; its content is not looked at."""
     names = [file.name + wrapping for wrapping in WRAPPINGS]
     places = [("cache", cache_folder() / file.folder, names[:1])]
     if given := os.environ.get("FEDSPS_DATA"):
-        own = Path(given).expanduser()
-        if not own.is_dir():
+        given_folder = Path(given).expanduser()
+        if not given_folder.is_dir():
             raise DataError(f"FEDSPS_DATA={given} is not a folder: correct it, or unset it to have the data downloaded")
-        places = [("FEDSPS_DATA", own / file.folder, names), ("FEDSPS_DATA", own, names), *places]
+        places = [("FEDSPS_DATA", given_folder / file.folder, names), ("FEDSPS_DATA", given_folder, names), *places]
     for where, folder, candidates in places:
         for path in (folder / name for name in candidates):
             if path.is_file():
@@ -192,16 +232,21 @@ def _find(file: File) -> Status:
 
 
 def _local(file: File) -> bytes | None:
-    found = _find(file)
+    """The verified content of a file on this machine; None if it must be downloaded.
+
+    A damaged file in the cache counts as missing; one in the user's folder is an error.
+    """
+    location = _find(file)
     try:
-        return None if found.path is None else _checked(file, found.path)
+        return None if location.path is None else _checked(file, location.path)
     except DataError:
-        if found.where != "cache":
+        if location.where != "cache":
             raise
         return None
 
 
 def _checked(file: File, path: Path) -> bytes:
+    """The unpacked content of a path, once its hash was compared; the error names the path and the remedy."""
     try:
         with _opened(path) as stream:
             content = stream.read()
@@ -212,14 +257,19 @@ def _checked(file: File, path: Path) -> bytes:
 
 
 def _check(file: File, content: bytes) -> None:
-    found = hashlib.sha256(content).hexdigest()
-    if found not in file.sha256:
-        raise DataError(f"is damaged (sha256 of its content {found}, expected {' or '.join(file.sha256)})")
+    """Refuse content whose sha256 is none that the file may have."""
+    digest = hashlib.sha256(content).hexdigest()
+    if digest not in file.sha256:
+        raise DataError(f"is damaged (sha256 of its content {digest}, expected {' or '.join(file.sha256)})")
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[IO[bytes]]:
-    """The unpacked stream. The first bytes tell the wrapping, not the name: a server may unwrap on the way."""
+    """The unpacked stream of a file that may be packed.
+
+    The first bytes tell the wrapping, not the name: a server may unwrap on the way. Whatever goes wrong while it is
+    read becomes a `DataError`, since a file that was cut short fails in the middle.
+    """
     try:
         with path.open("rb") as packed:
             head = packed.read(6)
@@ -248,6 +298,7 @@ def _members(path: Path, names: Collection[str]) -> Iterator[tuple[str, bytes]]:
 
 
 def _download(file: File) -> bytes:
+    """Download from the first home that has the file; an error lists what went wrong at each."""
     try:
         cache_folder().mkdir(parents=True, exist_ok=True)
         scratch = TemporaryDirectory(prefix=".download-", dir=cache_folder())
@@ -265,7 +316,16 @@ def _download(file: File) -> bytes:
 
 
 def _download_from(home: str, file: File, scratch: Path) -> bytes:
-    """Download from one home; all files of ours that came along (in an archive) go to the cache."""
+    """Download from one home; all files of ours that came along (in an archive) go to the cache.
+
+    Args:
+        home: the URL, with `#member` for an archive.
+        file: the one that is wanted.
+        scratch: a folder on the disk of the cache, which is removed afterwards.
+
+    Returns:
+        The unpacked, verified content of the wanted file.
+    """
     url, wanted = urldefrag(home)
     import pooch
 
@@ -288,7 +348,10 @@ def _download_from(home: str, file: File, scratch: Path) -> bytes:
 
 
 def _store(file: File, content: bytes, scratch: Path) -> None:
-    """Into the cache in one step, so that another process never sees half a file."""
+    """Into the cache in one step, so that another process never sees half a file.
+
+    The file is complete in the scratch folder first and then renamed, which is one step on the same disk.
+    """
     target = cache_folder() / file.folder / file.name
     target.parent.mkdir(exist_ok=True)
     complete = scratch / f"{file.name}.unpacked"

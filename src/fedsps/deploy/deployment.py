@@ -1,4 +1,9 @@
-"""What a federation's folder holds, and the file that says what runs."""
+"""What a federation's folder holds, and the file that says what runs.
+
+FOLDER/.gitignore        marks the folder as ours; nothing in it goes into a repository
+FOLDER/federation.json   what was started; it is there until the federation is taken down
+FOLDER/keys, logs, flwr, state/NODE
+"""
 
 import json
 import secrets
@@ -17,14 +22,23 @@ NAME = "federation.json"
 class Deployment:
     """A federation that was started on this machine and not yet taken down.
 
+    It is a value: each process that is started makes a new one, which is written to `federation.json` at once. So a
+    command that is killed in between leaves a file from which `down` finds everything.
+
     Attributes:
         folder: where its keys, logs and state are; absolute.
-        address: of the SuperLink.
+        address: of the SuperLink, "host:port".
         nodes: how many there are.
         secure: whether it has TLS and node keys.
         mark: in the environment of all its processes, by which they are found again.
-        machine: where it runs.
-        processes: all that were started.
+        machine: the host name of the machine where it runs.
+        processes: all that were started, the SuperLink first.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     Deployment(Path(folder), "127.0.0.1:9300", nodes=2, secure=False).save()
+    ...     load(Path(folder)).address
+    '127.0.0.1:9300'
     """
 
     folder: Path
@@ -36,29 +50,33 @@ class Deployment:
     processes: tuple[Process, ...] = ()
 
     def save(self) -> None:
-        """Write all or nothing."""
+        """Write `federation.json` all or nothing: a reader sees the file before or after, never half of it."""
         write_json(self.folder / NAME, asdict(self) | {"folder": str(self.folder)})
 
     def with_process(self, process: Process) -> "Deployment":
-        """One process more, written down."""
+        """The deployment with one process more, written down before anything else happens."""
         grown = replace(self, processes=(*self.processes, process))
         grown.save()
         return grown
 
     @property
     def is_up(self) -> bool:
-        """Something of it runs."""
+        """Whether a process with the federation's mark runs, be it one that a killed command left."""
         return bool(members(self.mark))
 
 
 def load(folder: Path) -> Deployment | None:
-    """The federation of a folder; None if there is none, or it was taken down."""
+    """The federation of a folder; None if there is none, or it was taken down.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or was written on another machine, whose processes cannot be seen.
+    """
     path = folder / NAME
     if not path.exists():
         return None
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        processes = [Process(**own | {"command": tuple(own["command"])}) for own in content["processes"]]
+        processes = [Process(**entry | {"command": tuple(entry["command"])}) for entry in content["processes"]]
         deployment = Deployment(**content | {"folder": Path(content["folder"]), "processes": tuple(processes)})
     except (ValueError, TypeError, KeyError) as error:
         raise ConfigurationError(f"{path} cannot be read ({error}): delete it if nothing of it runs") from error
@@ -70,7 +88,14 @@ def load(folder: Path) -> Deployment | None:
 
 
 def prepare(folder: Path) -> Path:
-    """Make a federation's folder, or accept one; refuse a folder of other things. Its absolute path."""
+    """Make a federation's folder, or accept one; its absolute path.
+
+    The folder is for its owner alone (mode 700), since keys will lie in it.
+
+    Raises:
+        ConfigurationError: the path is a file, a folder of other things, or has quotes, which Flower's settings cannot
+            hold.
+    """
     folder = folder.expanduser().resolve()
     if '"' in str(folder) or "\n" in str(folder):
         raise ConfigurationError(f"folder {folder}: Flower cannot take a path with quotes")

@@ -1,4 +1,8 @@
-"""A federation on several hosts: which file goes where, and the commands for each host."""
+"""A federation on several hosts: which file goes where, and the commands for each host.
+
+Nothing is started or copied here. The user reads the instructions and gives the commands; they are made of the same
+options as those that `up` starts processes with.
+"""
 
 import shlex
 from collections.abc import Sequence
@@ -14,12 +18,28 @@ HERE = Keys(Path("keys"))  # on every host: a folder `keys` in the folder where 
 
 
 def write_keys(folder: Path, nodes: int, names: Sequence[str]) -> Keys:
-    """Make the files that are missing in the federation's folder."""
+    """Make the files that are missing in the federation's folder, under `keys`.
+
+    Args:
+        folder: of the federation; made if it is not there.
+        nodes: how many key pairs there must be.
+        names: host names and addresses by which the nodes reach the server, for its certificate.
+    """
     return make(prepare(folder) / "keys", nodes, names)
 
 
 def destinations(keys: Keys, nodes: int) -> list[tuple[Path, str, str]]:
-    """Each file, public or secret, and who gets it."""
+    """Each file, whether it is public or secret, and who gets it.
+
+    >>> for path, kind, whom in destinations(Keys(Path("keys")), nodes=1):
+    ...     print(f"{path.name}, {kind}: {whom}")
+    ca.crt, public: every host
+    server.crt, public: the server
+    server.key, secret: the server, nobody else
+    node-0.pub, public: the server, to be registered
+    node-0, secret: the host of node 0, nobody else
+    ca.key, secret: no host: keep it offline, it signs the next certificate
+    """
     return [
         (keys.ca_certificate, "public", "every host"),
         (keys.certificate, "public", "the server"),
@@ -31,13 +51,25 @@ def destinations(keys: Keys, nodes: int) -> list[tuple[Path, str, str]]:
 
 
 def commands(nodes: int, server: str, port: int = PORT) -> dict[str, list[str]]:
-    """What is called where, in this order."""
+    """What is called where, by place, in this order.
+
+    Every host has the files in a folder `keys` below the one where the commands are given. The server itself is reached
+    by 127.0.0.1, which its certificate always holds; an IPv6 server by its address, since it does not listen elsewhere.
+
+    Args:
+        nodes: how many.
+        server: the server's host name or address, as the nodes reach it.
+        port: of the SuperLink.
+
+    >>> [where for where in commands(2, "fl.example.org")][-3:]
+    ['On the host of node 0', 'On the host of node 1', 'On the server, in the second terminal']
+    """
     address, near, listen = server, "127.0.0.1", "0.0.0.0"
     if ":" in server:  # IPv6, of which 0.0.0.0 is no part
         address, near, listen = f"[{server}]", f"[{server}]", server
     config = f'[superlink.{NAME}]\\naddress = "{near}:{port}"\\nroot-certificates = "%s/{HERE.ca_certificate}"\\n'
     link = ["flower-superlink", *link_options(listen, port, HERE), "--database", "superlink.db"]
-    found = {
+    by_place = {
         "On every host, in every terminal, in the folder that holds keys": [
             'export FLWR_HOME="$PWD/flwr" FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1'
         ],
@@ -50,13 +82,20 @@ def commands(nodes: int, server: str, port: int = PORT) -> dict[str, list[str]]:
     for number in range(nodes):
         place = base_config(number, nodes, HERE.folder.with_name("state") / str(number))
         options = node_options(f"{address}:{port}", NODE_PORT + number, HERE, number, place)
-        found[f"On the host of node {number}"] = [shlex.join(["flower-supernode", *options])]
-    found["On the server, in the second terminal"] = [f"flwr supernode list {NAME}", f"flwr run APP {NAME} --stream"]
-    return found
+        by_place[f"On the host of node {number}"] = [shlex.join(["flower-supernode", *options])]
+    by_place["On the server, in the second terminal"] = [f"flwr supernode list {NAME}", f"flwr run APP {NAME} --stream"]
+    return by_place
 
 
 def instructions(keys: Keys, nodes: int, server: str, port: int = PORT) -> str:
-    """The whole, to read."""
+    """The whole text to read: files with their destinations, until when the certificate is valid, commands by place.
+
+    Args:
+        keys: as `write_keys` made them; the server's certificate is read for its date.
+        nodes: how many.
+        server: the server's host name or address, as the nodes reach it.
+        port: of the SuperLink.
+    """
     files = destinations(keys, nodes)
     width = max(len(str(path)) for path, _, _ in files)
     lines = ["Copy each file into a folder named keys on its host, the secret ones with mode 600:", ""]

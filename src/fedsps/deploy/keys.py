@@ -2,6 +2,12 @@
 
 What is there is kept and never overwritten: delete both halves of a pair to have it made anew. Private keys are created
 readable by their owner only.
+
+    ca.crt, ca.key           the CA, which signs the server's certificate and nothing else
+    server.crt, server.key   TLS: nodes and commands know the server by them
+    node-0.pub, node-0       the server knows node 0 by them
+
+All keys are on the curve P-384.
 """
 
 import ipaddress
@@ -38,13 +44,17 @@ LOCAL = ("127.0.0.1", "localhost")  # always among the server's names
 
 @dataclass(frozen=True)
 class Keys:
-    """Where the files are."""
+    """Where the files of a federation's keys are, whether or not they exist.
+
+    Attributes:
+        folder: it holds all of them, and is for its owner alone.
+    """
 
     folder: Path
 
     @property
     def ca_certificate(self) -> Path:
-        """For everyone."""
+        """The CA's certificate, public: every host needs it to trust the server."""
         return self.folder / "ca.crt"
 
     @property
@@ -54,12 +64,12 @@ class Keys:
 
     @property
     def certificate(self) -> Path:
-        """The server's."""
+        """The server's certificate, public: it names the hosts that the server may be reached by."""
         return self.folder / "server.crt"
 
     @property
     def key(self) -> Path:
-        """For the server alone."""
+        """The server's private key, for the server alone."""
         return self.folder / "server.key"
 
     def node(self, number: int) -> Path:
@@ -71,18 +81,37 @@ class Keys:
         return self.folder / f"node-{number}.pub"
 
     def expiry(self) -> datetime:
-        """The time after which the server's certificate is refused."""
+        """The time after which the server's certificate is refused, in UTC."""
         return _read(self.certificate).not_valid_after_utc
 
     def check_private(self, nodes: int) -> None:
-        """All private keys that a federation on one machine needs are here."""
+        """Refuse if a private key that a federation on one machine needs is not here.
+
+        `make` accepts a missing private half: on several hosts each lies on its own. Here all must be in one folder.
+        """
         for path in (self.key, *map(self.node, range(nodes))):
             if not path.exists():
                 raise ConfigurationError(f"{path} is missing: put it back, or delete its public half to have both made")
 
 
 def make(folder: Path, nodes: int, names: Iterable[str] = ()) -> Keys:
-    """Make what is missing: CA, server certificate for this machine and `names`, `nodes` key pairs; check the rest."""
+    """Make what is missing: CA, server certificate for this machine and `names`, `nodes` key pairs; check the rest.
+
+    Args:
+        folder: made for its owner alone if it is not there.
+        nodes: how many key pairs there must be; more may be there.
+        names: host names and addresses of the server beside those of this machine.
+
+    Raises:
+        ConfigurationError: a name is none; or what is there is not complete, readable by others, expired, for other
+            names, or does not belong together. The message names the files to delete.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     keys = make(Path(folder) / "keys", nodes=1, names=["fl.example.org"])
+    ...     sorted(path.name for path in keys.folder.iterdir())
+    ['ca.crt', 'ca.key', 'node-0', 'node-0.pub', 'server.crt', 'server.key']
+    """
     folder.mkdir(parents=True, mode=0o700, exist_ok=True)
     keys = Keys(folder)
     wanted = list(dict.fromkeys([*LOCAL, *names]))
@@ -99,6 +128,7 @@ def make(folder: Path, nodes: int, names: Iterable[str] = ()) -> Keys:
 
 
 def _make_ca(keys: Keys) -> None:
+    """A self-signed CA that may sign certificates of servers, but no further CA."""
     key = ec.generate_private_key(ec.SECP384R1())
     name = _name("fedsps federation CA")
     certificate = (
@@ -112,6 +142,7 @@ def _make_ca(keys: Keys) -> None:
 
 
 def _make_certificate(keys: Keys, names: list[x509.GeneralName]) -> None:
+    """The server's certificate for these names, signed by the CA; it is good for TLS servers and nothing else."""
     if not keys.ca_key.exists():
         raise ConfigurationError(f"{keys.certificate} cannot be made without {keys.ca_key}: put the CA's key back")
     ca_key = load_pem_private_key(keys.ca_key.read_bytes(), password=None)
@@ -142,7 +173,10 @@ def _make_pair(private: Path, public: Path) -> None:
 
 
 def _check(keys: Keys, names: list[x509.GeneralName], nodes: int) -> None:
-    """What was kept is complete, private, not expired, for these names, and fits together."""
+    """What was kept is complete, private, not expired, for these names, and fits together.
+
+    Private halves may be missing (they may lie on their own hosts), public ones may not.
+    """
     publics = [keys.ca_certificate, keys.certificate, *map(keys.public, range(nodes))]
     privates = [keys.ca_key, keys.key, *map(keys.node, range(nodes))]
     for path, private in zip(publics, privates, strict=True):
@@ -173,14 +207,15 @@ def _check(keys: Keys, names: list[x509.GeneralName], nodes: int) -> None:
             raise ConfigurationError(f"{keys.key} does not belong to {keys.certificate}: {again}")
     for private, public in zip(privates[2:], publics[2:], strict=True):
         if private.exists():
-            own = load_ssh_private_key(private.read_bytes(), password=None)
-            if own.public_key() != load_ssh_public_key(public.read_bytes()):
+            node_key = load_ssh_private_key(private.read_bytes(), password=None)
+            if node_key.public_key() != load_ssh_public_key(public.read_bytes()):
                 raise ConfigurationError(f"{private} and {public} do not belong together: delete both")
 
 
 def _builder(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: float
 ) -> x509.CertificateBuilder:
+    """A certificate with all that both kinds have; its validity begins an hour ago."""
     now = datetime.now(UTC)
     return (
         x509.CertificateBuilder()
@@ -195,6 +230,7 @@ def _builder(
 
 
 def _usage(*uses: str) -> x509.KeyUsage:
+    """The key usage extension with these uses; all others are refused."""
     every = (
         "digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement",
         "key_cert_sign", "crl_sign", "encipher_only", "decipher_only",
@@ -207,6 +243,7 @@ def _name(text: str) -> x509.Name:
 
 
 def _alternative(name: str) -> x509.GeneralName:
+    """A host name or an address as a certificate holds it; anything else is refused."""
     try:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:
@@ -217,6 +254,7 @@ def _alternative(name: str) -> x509.GeneralName:
 
 
 def _read(path: Path) -> x509.Certificate:
+    """A certificate from its file; the error says how to have another one made."""
     try:
         return x509.load_pem_x509_certificate(path.read_bytes())
     except ValueError as error:
@@ -228,7 +266,10 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def _write(path: Path, content: bytes, mode: int = 0o644) -> None:
-    """All or nothing, with its mode from the start, and never over a file that is there."""
+    """All or nothing, with its mode from the start, and never over a file that is there.
+
+    A link is made to the complete file, which fails if the name exists, where a rename would replace it.
+    """
     partial = path.with_name(path.name + ".partial")
     partial.unlink(missing_ok=True)
     with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:

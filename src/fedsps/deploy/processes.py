@@ -22,7 +22,16 @@ MARK = "FEDSPS_FEDERATION"  # the environment variable
 
 @dataclass(frozen=True)
 class Process:
-    """One that was started: what is needed to know it again."""
+    """One that was started: what is needed to know it again.
+
+    Attributes:
+        name: "superlink", "node-0", ...
+        pid: its id, which the kernel may give to another process once this one ended.
+        started: clock ticks between the machine's start and its own; -1 if it ended before it was seen.
+        command: its command line as the kernel has it.
+        address: where it listens, "host:port".
+        log: the file of its output.
+    """
 
     name: str
     pid: int
@@ -32,9 +41,12 @@ class Process:
     log: str
 
     def is_alive(self) -> bool:
-        """A process of this id runs, and it is the one: started then, by this command line."""
-        found = _stat(self.pid)
-        return found is not None and found.started == self.started and _command(self.pid) == self.command
+        """A process of this id runs, and it is the one: started then, by this command line.
+
+        One that ended and waits for its parent to notice is not alive.
+        """
+        stat = _stat(self.pid)
+        return stat is not None and stat.started == self.started and _command(self.pid) == self.command
 
     def cpu_seconds(self) -> float:
         """CPU time of the process and its children, also of those that ended."""
@@ -44,7 +56,13 @@ class Process:
 
 @dataclass(frozen=True)
 class Stat:
-    """What the kernel says about a process."""
+    """What the kernel says about a process, out of `/proc/PID/stat`.
+
+    Attributes:
+        parent: the id of its parent.
+        started: clock ticks after the machine's start.
+        ticks: CPU time in clock ticks, its own and that of children that ended.
+    """
 
     parent: int
     started: int
@@ -52,7 +70,7 @@ class Stat:
 
 
 def check_system() -> None:
-    """Refuse where processes cannot be told apart as they are here."""
+    """Refuse where processes cannot be told apart as they are here: it takes Linux's `/proc`."""
     if not sys.platform.startswith("linux"):
         raise ConfigurationError(f"federations of processes need Linux, this is {sys.platform}: use Flower's commands")
 
@@ -60,7 +78,18 @@ def check_system() -> None:
 def start(
     name: str, command: Sequence[str], environment: dict[str, str], mark: str, address: str, log: Path
 ) -> Process:
-    """Start a process in a session of its own, with its output in the log file."""
+    """Start a process in a session of its own, with its output in the log file.
+
+    In its own session it gets no Ctrl-C of the terminal, and it goes on when the terminal is closed.
+
+    Args:
+        name: how it is called in messages.
+        command: the program and its arguments.
+        environment: all of its environment; the mark is added.
+        mark: of the federation.
+        address: where it will listen, for the record.
+        log: overwritten if it is there.
+    """
     with log.open("wb") as output:
         handle = subprocess.Popen(
             command,
@@ -74,12 +103,12 @@ def start(
     wait_until(
         lambda: bool(_command(handle.pid)) or _stat(handle.pid) is None, 1.0, pause=0.01
     )  # the kernel fills it in
-    found = _stat(handle.pid)
-    return Process(name, handle.pid, found.started if found else -1, _command(handle.pid), address, str(log))
+    stat = _stat(handle.pid)
+    return Process(name, handle.pid, stat.started if stat else -1, _command(handle.pid), address, str(log))
 
 
 def members(mark: str) -> set[int]:
-    """All running processes that carry the mark, and their children."""
+    """The ids of all running processes that carry the mark, and of their children, but not of this process."""
     stats = _stats()
     entry = f"{MARK}={mark}".encode()
     marked = {pid for pid in stats if entry in _read(pid, "environ").split(b"\0")}
@@ -87,7 +116,14 @@ def members(mark: str) -> set[int]:
 
 
 def ask_to_end(processes: Sequence[Process], grace: float = 8.0) -> None:
-    """SIGTERM to the group of each that is still ours, then wait for them, for a while."""
+    """SIGTERM to the group of each that is still ours, then wait for them, for a while.
+
+    It does not fail if one stays; `kill_members` comes after it.
+
+    Args:
+        processes: those that are gone, or whose id went to somebody else, are left out.
+        grace: seconds that they have together.
+    """
     asked = [process for process in processes if process.is_alive()]
     for process in asked:
         with suppress(ProcessLookupError):
@@ -96,7 +132,11 @@ def ask_to_end(processes: Sequence[Process], grace: float = 8.0) -> None:
 
 
 def kill_members(mark: str, seconds: float = 10.0) -> None:
-    """SIGKILL to all that carry the mark, until two looks in a row find none: one may have been starting another."""
+    """SIGKILL to all that carry the mark, until two looks in a row find none: one may have been starting another.
+
+    Raises:
+        FedspsError: some still run after so many seconds.
+    """
     looks = [True, True]
 
     def none_left() -> bool:
@@ -112,7 +152,12 @@ def kill_members(mark: str, seconds: float = 10.0) -> None:
 
 
 def wait_until(done: Callable[[], bool], seconds: float, pause: float = 0.1) -> bool:
-    """Ask again and again; True if it was done in time."""
+    """Ask again and again; True if it was done in time.
+
+    >>> answers = iter([False, False, True])
+    >>> wait_until(lambda: next(answers), seconds=1.0, pause=0.0)
+    True
+    """
     deadline = time.monotonic() + seconds
     while not done():
         if time.monotonic() > deadline:
@@ -122,20 +167,26 @@ def wait_until(done: Callable[[], bool], seconds: float, pause: float = 0.1) -> 
 
 
 def _family(pids: set[int], stats: dict[int, Stat]) -> set[int]:
-    """The processes, their children, and theirs."""
-    found = set(pids)
-    while new := {pid for pid, stat in stats.items() if stat.parent in found} - found:
-        found |= new
-    return found
+    """The processes, their children, and theirs.
+
+    >>> parents = {2: 1, 3: 2, 4: 3, 5: 1}
+    >>> sorted(_family({2}, {pid: Stat(parent, 0, 0) for pid, parent in parents.items()}))
+    [2, 3, 4]
+    """
+    family = set(pids)
+    while new := {pid for pid, stat in stats.items() if stat.parent in family} - family:
+        family |= new
+    return family
 
 
 def _stats() -> dict[int, Stat]:
-    found = {int(path.name): _stat(int(path.name)) for path in Path("/proc").iterdir() if path.name.isdigit()}
-    return {pid: stat for pid, stat in found.items() if stat}
+    """All processes of this machine by id, but for those that ended."""
+    stats = {int(path.name): _stat(int(path.name)) for path in Path("/proc").iterdir() if path.name.isdigit()}
+    return {pid: stat for pid, stat in stats.items() if stat}
 
 
 def _stat(pid: int) -> Stat | None:
-    """None if there is no such process, or only its remains wait for their parent."""
+    """One process; None if there is no such process, or only its remains wait for their parent."""
     fields = _read(pid, "stat").rpartition(b")")[2].split()  # the name before may hold anything
     if not fields or fields[0] in (b"Z", b"X"):
         return None
@@ -143,6 +194,7 @@ def _stat(pid: int) -> Stat | None:
 
 
 def _command(pid: int) -> tuple[str, ...]:
+    """The command line of a process; empty if it is gone, or not filled in yet."""
     return tuple(word.decode(errors="replace") for word in _read(pid, "cmdline").split(b"\0")[:-1])
 
 

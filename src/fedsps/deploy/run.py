@@ -1,4 +1,8 @@
-"""Run a Flower app on a federation that is up, and follow what its server says."""
+"""Run a Flower app on a federation that is up, and follow what its server says.
+
+The run is the federation's, not this command's: it goes on if the connection to its log breaks, and is asked for its
+status until it is finished. Only Ctrl-C and the timeout stop it.
+"""
 
 import re
 import subprocess
@@ -45,7 +49,19 @@ def run(
     timeout: float | None = None,
     show: Callable[[str], None] = lambda line: None,
 ) -> RunEnd:
-    """Hand the app to the federation and show its server's lines until it ends. Ctrl-C and the timeout stop the run."""
+    """Hand the app to the federation and show its server's lines until it ends. Ctrl-C and the timeout stop the run.
+
+    Args:
+        app: the folder of a Flower app.
+        folder: of the federation.
+        run_config: settings, `name=value ...`, or a single `.toml` file of them.
+        timeout: seconds; None for no limit.
+        show: called with each line.
+
+    Raises:
+        ConfigurationError: no app, settings that it does not have, or no federation that is up.
+        FedspsError: Flower refuses the app, or the SuperLink ended.
+    """
     app = app.expanduser().resolve()
     # Flower's program runs in the federation's folder
     run_config = [str(Path(text).expanduser().resolve()) if text.endswith(".toml") else text for text in run_config]
@@ -74,7 +90,17 @@ def run(
 def follow(
     deployment: Deployment, number: str, log: Path, deadline: float, show: Callable[[str], None]
 ) -> tuple[str, str]:
-    """Show the server's lines until the run is finished, or time is up; its status and what Flower says about it."""
+    """Show the server's lines until the run is finished, or time is up; its status and what Flower says about it.
+
+    A stream that breaks off is begun anew from the first line; lines that were shown are not shown again.
+
+    Args:
+        deployment: the federation.
+        number: of the run.
+        log: where all lines go, those that are not shown too.
+        deadline: on the monotonic clock.
+        show: called with each line.
+    """
     seen = 0
     while True:
         lines = 0
@@ -93,7 +119,11 @@ def follow(
 
 
 def plain(lines: Iterator[str]) -> Iterator[str]:
-    """The lines without colours, boilerplate and tracebacks."""
+    r"""The lines without colours, boilerplate and tracebacks.
+
+    >>> list(plain(iter(["\x1b[92mINFO\x1b[0m :      round 1/2\n", "Starting logstream for run_id 1\n"])))
+    ['round 1/2']
+    """
     raised = False
     for line in lines:
         text = re.sub(r"\x1b\[[0-9;]*m", "", line).rstrip()
@@ -104,14 +134,17 @@ def plain(lines: Iterator[str]) -> Iterator[str]:
 
 
 def check_app(app: Path, run_config: Sequence[str]) -> None:
-    """Refuse a folder that is no Flower app, and settings that it does not have."""
+    """Refuse a folder that is no Flower app, and settings that it does not have.
+
+    The settings that an app has are those in `[tool.flwr.app.config]` of its pyproject.toml.
+    """
     file = app / "pyproject.toml"
     if not file.exists():
         raise ConfigurationError(f"{app} is no Flower app, it has no pyproject.toml: name the folder of one")
-    found = _toml(file).get("tool", {}).get("flwr", {}).get("app")
-    if found is None:
+    flower_app = _toml(file).get("tool", {}).get("flwr", {}).get("app")
+    if flower_app is None:
         raise ConfigurationError(f"{file} describes no Flower app: it has no [tool.flwr.app]")
-    known = set(_flat(found.get("config", {})))
+    known = set(_flat(flower_app.get("config", {})))
     for text in run_config:
         if text.endswith(".toml") and len(run_config) > 1:
             raise ConfigurationError(f"Flower takes either a file of run settings or settings; got {text} and more")
@@ -122,6 +155,7 @@ def check_app(app: Path, run_config: Sequence[str]) -> None:
 
 
 def _toml(file: Path) -> dict[str, Any]:
+    """The content of a TOML file; an error names the file."""
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -129,6 +163,11 @@ def _toml(file: Path) -> dict[str, Any]:
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """The names of nested settings, with dots.
+
+    >>> list(_flat({"rounds": 3, "data": {"name": "mnist"}}))
+    ['rounds', 'data.name']
+    """
     for name, value in settings.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{name}.")
@@ -137,7 +176,10 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def _stream(folder: Path, number: str, deadline: float, copy: BinaryIO) -> Iterator[str]:
-    """The lines of `flwr log`, copied to a file, until the run or the time is over."""
+    """The lines of `flwr log`, copied to a file, until the run or the time is over.
+
+    A timer ends the program at the deadline; it is ended too when nobody reads on.
+    """
     process = subprocess.Popen(
         [program("flwr"), "log", number, CONNECTION, "--stream"],
         env=environment(folder),

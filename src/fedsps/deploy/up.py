@@ -1,4 +1,10 @@
-"""Bring a federation up and take it down."""
+"""Bring a federation up and take it down, all on this machine.
+
+    SuperLink     one; runs and nodes connect to it
+    SuperNodes    one for each partition of the data, on ports of their own
+
+A folder is brought up or down by one command at a time: a lock in it sees to that.
+"""
 
 import re
 import socket
@@ -29,9 +35,23 @@ def up(
     secure: bool = True,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Deployment:
-    """Start a SuperLink and its nodes, and wait until all are online; if one does not come up, none stays."""
+    """Start a SuperLink and its nodes, and wait until all are online; if one does not come up, none stays.
+
+    Args:
+        folder: of the federation; made if it is not there.
+        nodes: how many SuperNodes.
+        port: of the SuperLink; None for `PORT`, or any other one if that is taken.
+        node_config: settings of the nodes, see `own_configs`.
+        secure: with TLS, and with a key for each node that is registered first.
+        tell: called with what is done now.
+
+    Raises:
+        ConfigurationError: not on Linux, a federation that is up already, a port that is taken, settings that cannot be
+            read, keys that do not fit.
+        FedspsError: a process ended or did not come up in time, with what its log says.
+    """
     check_system()
-    own = own_configs(node_config, nodes)
+    user_configs = own_configs(node_config, nodes)
     superlink, supernode = program("flower-superlink"), program("flower-supernode")
     folder = prepare(folder)
     with only_one(folder, f"another command brings {folder} up or down: wait for it"):
@@ -49,6 +69,7 @@ def up(
         connect(folder, deployment.address, keys.ca_certificate if keys else None)
 
         def begin(name: str, command: list[str], port: int) -> None:
+            """Start a process and write it down, so that it is known before the next one starts."""
             nonlocal deployment
             log = folder / "logs" / f"{name}.log"
             process = start(name, command, environment(folder), deployment.mark, f"{HOST}:{port}", log)
@@ -63,7 +84,7 @@ def up(
                 ask(folder, "supernode", "register", str(keys and keys.public(number)), CONNECTION)
             for number in range(nodes):
                 tell(f"starting node {number}")
-                config = f"{base_config(number, nodes, folder / 'state' / str(number))} {own[number]}".strip()
+                config = f"{base_config(number, nodes, folder / 'state' / str(number))} {user_configs[number]}".strip()
                 options = node_options(deployment.address, ports[number + 1], keys, number, config)
                 begin(f"node-{number}", [supernode, *options], ports[number + 1])
             tell("waiting for the nodes")
@@ -87,7 +108,10 @@ def down(folder: Path) -> Deployment | None:
 
 
 def end(deployment: Deployment) -> None:
-    """Nodes first, so that they can take their leave; then the SuperLink; then whatever of theirs is left."""
+    """Nodes first, so that they can take their leave; then the SuperLink; then whatever of theirs is left.
+
+    The federation's file goes last: as long as something may run, it is there.
+    """
     ask_to_end([process for process in deployment.processes if process.name != "superlink"])
     ask_to_end([process for process in deployment.processes if process.name == "superlink"])
     kill_members(deployment.mark)
@@ -95,7 +119,13 @@ def end(deployment: Deployment) -> None:
 
 
 def link_options(host: str, port: int, keys: Keys | None) -> list[str]:
-    """What `flower-superlink` is called with."""
+    """What `flower-superlink` is called with.
+
+    >>> link_options("127.0.0.1", 9300, None)[-2:]
+    ['--disable-runtime-dependency-installation', '--insecure']
+    >>> link_options("0.0.0.0", 9300, Keys(Path("keys")))[-3:]
+    ['--ssl-keyfile', 'keys/server.key', '--enable-supernode-auth']
+    """
     options = ["--host", host, "--port", str(port), "--disable-runtime-dependency-installation"]
     if keys is None:
         return [*options, "--insecure"]
@@ -105,7 +135,15 @@ def link_options(host: str, port: int, keys: Keys | None) -> list[str]:
 
 
 def node_options(superlink: str, port: int, keys: Keys | None, number: int, config: str) -> list[str]:
-    """What `flower-supernode` is called with; its own port is for the programs that it starts on its host."""
+    """What `flower-supernode` is called with; its own port is for the programs that it starts on its host.
+
+    Args:
+        superlink: the SuperLink's "host:port".
+        port: the node's own, on its host alone.
+        keys: None for a federation without TLS.
+        number: of the node, which says which key is its own.
+        config: its settings, see `base_config`.
+    """
     options = ["--superlink", superlink, "--host", HOST, "--port", str(port), "--node-config", config]
     if keys is None:
         return [*options, "--insecure"]
@@ -114,12 +152,27 @@ def node_options(superlink: str, port: int, keys: Keys | None, number: int, conf
 
 
 def base_config(number: int, nodes: int, state_dir: Path) -> str:
-    """A node's place in the federation, and where it keeps its deployment."""
+    """A node's place in the federation, and where it keeps its clients' state, as Flower reads settings.
+
+    >>> base_config(0, 2, Path("state/0"))
+    'partition-id=0 num-partitions=2 state-dir="state/0"'
+    """
     return f'partition-id={number} num-partitions={nodes} state-dir="{state_dir}"'
 
 
 def own_configs(given: Sequence[str], nodes: int) -> list[str]:
-    """The user's settings of each node: one text for all, or one for each."""
+    """The user's settings of each node: one text for all, or one for each.
+
+    Args:
+        given: texts `name=1 other="text"`, none, one, or one for each node.
+        nodes: how many.
+
+    Raises:
+        ConfigurationError: another number of texts, one that Flower could not read, or a name that fedsps sets.
+
+    >>> own_configs(["gpu=0"], nodes=2)
+    ['gpu=0', 'gpu=0']
+    """
     if len(given) not in (0, 1, nodes):
         raise ConfigurationError(
             f"--node-config is given {len(given)} times: give it once for all {nodes} nodes or once each"
@@ -141,10 +194,14 @@ def own_configs(given: Sequence[str], nodes: int) -> list[str]:
 
 
 def free_ports(count: int, first: int | None) -> list[int]:
-    """Ports that nobody listens on: the first as asked, or `PORT` if free, the others wherever."""
+    """Ports that nobody listens on: the first as asked, or `PORT` if free, the others wherever.
+
+    All are held until the last one is chosen, so that they differ; then they are let go for the processes to take.
+    """
     with ExitStack() as stack:
 
         def take(port: int) -> int:
+            """Hold a port, or any free one for 0, until the stack closes."""
             listener = stack.enter_context(socket.socket())
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind((HOST, port))
@@ -187,7 +244,12 @@ def _await(deployment: Deployment, complaint: str, done: Callable[[], bool]) -> 
 
 
 def explanation(log: str, size: int = 15) -> str:
-    """Some lines of a log, from the first error on if there is one, else the last; without colours."""
+    """Some lines of a log, from the first error on if there is one, else the last; without colours.
+
+    Args:
+        log: the file.
+        size: how many lines, empty ones not counted.
+    """
     text = re.sub(r"\x1b\[[0-9;]*m", "", Path(log).read_text(encoding="utf-8", errors="replace"))
     lines = [line for line in text.splitlines() if line.strip()]
     first = next((place for place, line in enumerate(lines) if "ERROR" in line), len(lines) - size)

@@ -1,4 +1,7 @@
-"""One client's share of an exchange, and the means over several; the loop engine and Flower share it."""
+"""One client's share of an exchange, and the means over several; the loop engine and Flower share it.
+
+So a federation whose clients all answer takes the same steps as a local run.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,8 +27,8 @@ class Answer:
     Attributes:
         message: what the server may see of it: its part in a mean.
         own: the client's state after it, which the client keeps.
-        buffers: its buffers after training.
-        trace: its losses and stepsizes, if it trained.
+        buffers: its buffers after training, each `[*]`.
+        trace: its losses and stepsizes, `[tau]`, if it trained.
         gradients: what it cost, in mini-batches.
     """
 

@@ -44,11 +44,11 @@ class Batches:
 
     @property
     def steps(self) -> int:
-        """The number of batches."""
+        """The number of batches: tau for training, 1 for an exchange on the whole data."""
         return len(self.inputs)
 
     def alone(self) -> "Batches":
-        """The work of a single client without its leading axis."""
+        """The work of a single client without its leading axis: `[1, *]` becomes `[*]`."""
         return replace(
             self,
             inputs=self.inputs.squeeze(1),

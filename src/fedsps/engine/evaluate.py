@@ -1,4 +1,7 @@
-"""Loss and accuracy of a model on the clients' data and on test data."""
+"""Loss and accuracy of a model on the clients' data and on test data.
+
+Evaluations draw nothing at random and change no state: the module is in evaluation mode, and buffers are read alone.
+"""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -18,13 +21,20 @@ IMAGES_AT_ONCE = 256  # activations are larger than inputs: these stay in the ca
 
 
 class Evaluation(NamedTuple):
-    """Loss and accuracy of each client, `[clients]`; accuracy is NaN where it has no meaning."""
+    """Loss and accuracy of each client, `[clients]`; accuracy is NaN where it has no meaning.
+
+    Attributes:
+        loss: `f_i(x)`, over all samples of client i.
+        accuracy: the share of right predictions among samples whose target counts.
+    """
 
     loss: Tensor
     accuracy: Tensor
 
 
-def evaluate_clients(network: Network, x: Tensor, buffers: Tensors, data: ClientData) -> Evaluation:
+def evaluate_clients(
+    network: Network, x: Tensor, buffers: Tensors, data: ClientData, accuracy: bool = True
+) -> Evaluation:
     """`f_i(x)` on all of each client's samples, and the share of right predictions.
 
     A loss that is known to be a plain mean is evaluated sample by sample over all clients at once; any other is given
@@ -35,11 +45,18 @@ def evaluate_clients(network: Network, x: Tensor, buffers: Tensors, data: Client
         x: where, `[d]`.
         buffers: the model's.
         data: the clients' samples; of test data a single client's.
+        accuracy: whether it is wanted too; it takes a while.
+
+    >>> network = Network(torch.nn.Linear(2, 3))
+    >>> data = ClientData.of([(torch.zeros(4, 2), torch.tensor([0, 0, 0, 1])), (torch.zeros(1, 2), torch.tensor([0]))])
+    >>> scores = evaluate_clients(network, torch.zeros(9), {}, data)
+    >>> scores.loss, scores.accuracy
+    (tensor([1.0986, 1.0986]), tensor([0.7500, 1.0000]))
     """
     losses, accuracies = [], []
     for outputs, targets, sizes in _runs(network, x, buffers, data):
         sample_losses = network.sample_losses(outputs, targets)
-        hits = network.hits(outputs, targets)
+        hits = network.hits(outputs, targets) if accuracy else None
         losses.append(
             _means(sample_losses, sizes)
             if sample_losses is not None
@@ -58,7 +75,10 @@ def evaluate_clients(network: Network, x: Tensor, buffers: Tensors, data: Client
 def _runs(
     network: Network, x: Tensor, buffers: Tensors, data: ClientData
 ) -> Iterator[tuple[Tensor, Tensor, list[int]]]:
-    """Outputs and targets of runs of clients, each run large enough for one fast pass."""
+    """Outputs and targets of runs of clients, each run large enough for one fast pass.
+
+    A run is never cut within a client. Its inputs go through the model in pieces, which bounds the memory.
+    """
     pass_size = IMAGES_AT_ONCE if data.inputs.ndim > 2 else SAMPLES_AT_ONCE
     first, stop, run = 0, 0, []
     for number, size in enumerate(data.sizes.tolist()):
@@ -94,7 +114,7 @@ def evaluate_settings(
     """
     if not isinstance(network, Logistic) or not network.counts_classes(data.targets):
         alone = [
-            evaluate_clients(network, x[place], {name: value[place] for name, value in buffers.items()}, data)
+            evaluate_clients(network, x[place], {name: value[place] for name, value in buffers.items()}, data, accuracy)
             for place in range(len(x))
         ]
         return Evaluation(*(torch.stack(values) for values in zip(*alone, strict=True)))

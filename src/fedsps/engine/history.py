@@ -1,4 +1,7 @@
-"""One row a round: what happened, what it cost, how good the output is."""
+"""One row a round: what happened, what it cost, how good the output is.
+
+`COLUMNS` says what each column means; the run folder, the tables and the plots take their columns from there.
+"""
 
 from collections.abc import Iterable
 from typing import Any

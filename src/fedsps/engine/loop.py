@@ -1,4 +1,7 @@
-"""The plain reading of an exchange, one client after another: the oracle that the other engines are held against."""
+"""The plain reading of an exchange, one client after another: the oracle that the other engines are held against.
+
+It needs the memory of one client, and takes models that cannot be stacked.
+"""
 
 from dataclasses import replace
 
@@ -10,13 +13,21 @@ from fedsps.engine.setup import Setup, State
 
 
 def collect(setup: Setup, state: State, exchange: Exchange, audience: Indices) -> Collected:
-    """Each client's work in turn, then the means."""
+    """Each client's work in turn, then the means.
+
+    Args:
+        setup: of the run.
+        state: before the exchange; it is not changed.
+        exchange: which one.
+        audience: the clients that take part, ascending.
+    """
     received = exchange.broadcast(state.server)
     states = {name: value.clone() for name, value in state.clients.items()}
     answers = []
     for client in audience.tolist():
-        own = {name: value[client].clone() for name, value in states.items()}  # a view would change with the state
-        answers.append(answer(setup, exchange, state.round, state.x, state.buffers, received, client, own))
+        # cloned: a view would change with the state
+        client_state = {name: value[client].clone() for name, value in states.items()}
+        answers.append(answer(setup, exchange, state.round, state.x, state.buffers, received, client, client_state))
         for name, value in answers[-1].own.items():
             states[name][client] = value
     return replace(combine(setup, state, exchange, audience, answers), states=states)

@@ -1,4 +1,8 @@
-"""A run in progress: round after round, checked, evaluated and saved."""
+"""A run in progress: round after round, checked, evaluated and saved.
+
+A session knows neither where answers come from (`collect`) nor where it is saved (`Saver`): local runs and federations
+are the same loop.
+"""
 
 import time
 from collections.abc import Callable, Iterable
@@ -23,7 +27,12 @@ Callback = Callable[[Row], bool | None]
 
 
 class Scores(NamedTuple):
-    """What an evaluation gives: values for columns of the history, and what went wrong with it."""
+    """What an evaluation gives: values for columns of the history, and what went wrong with it.
+
+    Attributes:
+        values: by column, such as `train_loss`; columns that are not there are NaN in the row.
+        events: what is noted with the round.
+    """
 
     values: dict[str, float]
     events: tuple[str, ...] = ()
@@ -41,7 +50,7 @@ class Saver(Protocol):
         ...
 
     def save(self, state: State, rows: list[Row]) -> None:
-        """Write all or nothing."""
+        """Write state and history all or nothing: after a crash, the last complete save is there."""
         ...
 
 
@@ -70,7 +79,14 @@ class Session:
         return len(self.rows) if len(self.rows) > self.state.round else None
 
     def advance(self) -> Row:
-        """Take one round, add its row to the history, and return it."""
+        """Take one round, add its row to the history, and return it.
+
+        A round whose model or losses are not finite is recorded, but its state is dropped: `diverged_at` is set, and
+        `state` stays that of the round before.
+
+        Raises:
+            LowerBoundError: a loss fell below the bound of the stepsize rule; nothing of the round is kept.
+        """
         began = time.perf_counter()
         after, done = play_round(self.setup, self.state, self._collect)
         seconds = time.perf_counter() - began
@@ -121,6 +137,7 @@ class Session:
             saver.save(self.state, self.rows)
 
     def _is_over(self, stop_at_loss: float | None) -> bool:
+        """Whether the run diverged, or the last evaluation reached the loss to stop at."""
         if self.diverged_at is not None:
             return True
         return stop_at_loss is not None and bool(self.rows) and self.rows[-1]["train_loss"] <= stop_at_loss
@@ -133,6 +150,18 @@ def local_session(setup: Setup, engine: Engine = "auto", test: ClientData | None
         setup: of the run.
         engine: see `prepare`.
         test: held-out data, if there is any.
+
+    >>> from fedsps.core.algorithm import Algorithm
+    >>> from fedsps.core.plan import Plan
+    >>> from fedsps.model.logistic import network_of
+    >>> from fedsps.model.models import LogisticRegression
+    >>> from fedsps.rules import SPS
+    >>> clients = ClientData.of([(torch.eye(3), torch.arange(3))] * 2)
+    >>> setup = Setup(Plan(rounds=3), network_of(LogisticRegression(3, 3)), clients, Algorithm(stepsize=SPS()))
+    >>> session = local_session(setup)
+    >>> session.run()
+    >>> [row["round"] for row in session.rows], session.rows[-1]["train_loss"] < session.rows[0]["train_loss"]
+    ([1, 2, 3], True)
     """
     setup, collect = prepare(setup, engine)
     if test is not None:
@@ -142,7 +171,7 @@ def local_session(setup: Setup, engine: Engine = "auto", test: ClientData | None
 
 def evaluated(setup: Setup, state: State, test: ClientData | None) -> Scores:
     """The objective `f = mean_i f_i` under the plan's weights, and the test loss and accuracy, at the output."""
-    losses = evaluate_clients(setup.network, state.result, state.buffers, setup.data).loss
+    losses = evaluate_clients(setup.network, state.result, state.buffers, setup.data, accuracy=False).loss
     train_loss = (setup.shares(np.arange(setup.data.clients)) * losses).sum().item()
     return Scores({"train_loss": train_loss} | on_test(setup, state, test))
 
@@ -156,7 +185,21 @@ def on_test(setup: Setup, state: State, test: ClientData | None) -> dict[str, fl
 
 
 def check_bound(round: int, trace: Trace | None, clients: Indices) -> None:
-    """Stop if a loss fell below the stepsize rule's `lower`, up to rounding: ten units in the last place."""
+    """Stop if a loss fell below the stepsize rule's `lower`, up to rounding: ten units in the last place.
+
+    Args:
+        round: 1, 2, ..., for the message.
+        trace: of the clients, `[n, tau]`; None is not checked.
+        clients: their numbers, `[n]`.
+
+    Raises:
+        LowerBoundError: with the loss, the client, and a bound that would do.
+
+    >>> trace = Trace(losses=torch.tensor([[0.5, -0.25]]), stepsizes=torch.ones(1, 2), gap=torch.tensor([-0.25]))
+    >>> check_bound(3, trace, np.array([7]))
+    Traceback (most recent call last):
+    fedsps.errors.LowerBoundError: round 3: client 7 saw a loss of -0.25, below its lower bound of 0. ...
+    """
     if trace is None:
         return
     gap, place = trace.gap.min(dim=0)

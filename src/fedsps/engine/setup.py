@@ -20,6 +20,9 @@ from fedsps.model.network import Network
 class Setup:
     """What does not change during a run: the plan, and what it is carried out on.
 
+    A setup that does not fit together (a cohort of more clients than there are, an algorithm that is not for so many)
+    is refused on construction.
+
     Attributes:
         plan: rounds, local steps, cohort, seed, ...
         network: the model and the loss as functions of one flat vector.

@@ -19,7 +19,17 @@ from fedsps.engine.setup import Setup, State
 
 
 def collect(setup: Setup, state: State, exchange: Exchange, audience: Indices) -> Collected:
-    """The work of all clients of a chunk at once; chunks add up."""
+    """The work of all clients of a chunk at once; chunks add up.
+
+    Its results are those of the loop engine up to rounding, for any size of the chunks. Dropout is the exception: it is
+    drawn for all clients of a chunk at once.
+
+    Args:
+        setup: of the run.
+        state: before the exchange; it is not changed.
+        exchange: which one.
+        audience: the clients that take part, ascending.
+    """
     received = exchange.broadcast(state.server)
     shares = setup.shares(audience)
     states = {name: value.clone() for name, value in state.clients.items()}
@@ -33,13 +43,13 @@ def collect(setup: Setup, state: State, exchange: Exchange, audience: Indices) -
         index = torch.from_numpy(numbers).to(state.x.device)
         work = batches(setup, exchange, state.round, numbers, batch, state.buffers)
         with streams.torch_seed(setup.plan.seed, exchange.action, state.round, int(numbers[0])):
-            message, own, trace = exchange.work(
+            message, new_states, trace = exchange.work(
                 {name: value[index] for name, value in states.items()},
                 state.x.expand(len(numbers), -1),
                 {name: value.expand(len(numbers), *value.shape) for name, value in received.items()},
                 work,
             )
-        for name, value in own.items():
+        for name, value in new_states.items():
             states[name].index_copy_(0, index, value)
         for name, value in message.items():
             part = mean(value, shares[positions])
@@ -65,7 +75,10 @@ def collect(setup: Setup, state: State, exchange: Exchange, audience: Indices) -
 
 
 def chunks(setup: Setup, exchange: Exchange, audience: Indices) -> Iterator[tuple[Indices, int]]:
-    """Positions in the audience that go together, and their batch size."""
+    """Positions in the audience that go together, and their batch size.
+
+    Clients of a chunk have equal batches, and so many of them go together as `memory_limit` takes, one at least.
+    """
     sizes = setup.batch_sizes(audience, exchange)
     for batch in np.unique(sizes):
         positions = np.flatnonzero(sizes == batch)

@@ -1,4 +1,8 @@
-"""Before a run: one small batch tells whether the model can take the data, and which engine can take the model."""
+"""Before a run: one small batch tells whether the model can take the data, and which engine can take the model.
+
+A shape that does not fit, a loss that is no number or a class without an output is found here, in a message that names
+the client, and not in the middle of round 1.
+"""
 
 import warnings
 from collections.abc import Iterator
@@ -55,7 +59,11 @@ def prepare(setup: Setup, engine: Engine) -> tuple[Setup, Collect]:
 
 
 def check_test(setup: Setup, test: ClientData) -> None:
-    """Refuse test data that the model and the loss cannot take."""
+    """Refuse test data that the model and the loss cannot take.
+
+    Raises:
+        ConfigurationError: as in `prepare`; the test data are tried in the same way as they will be evaluated.
+    """
     network, (inputs, targets) = setup.network, _first_batch(setup, test, 0)
     with _tried(setup, "the test data", inputs, targets):
         outputs = network.outputs(network.x, network.buffers, inputs)
@@ -64,6 +72,7 @@ def check_test(setup: Setup, test: ClientData) -> None:
 
 
 def _first_batch(setup: Setup, data: ClientData, client: int) -> tuple[Tensor, Tensor]:
+    """A client's first samples, at most one batch of them, copied."""
     start, size = int(data.offsets[client]), int(data.sizes[client])
     rows = slice(start, start + min(size, setup.plan.batch_size or size))
     return data.inputs[rows].clone(), data.targets[rows].clone()
@@ -86,6 +95,7 @@ def _tried(setup: Setup, owner: str, inputs: Tensor, targets: Tensor) -> Iterato
 
 
 def _twice(value: Tensor) -> Tensor:
+    """The value for two clients: a leading axis of 2, as a view."""
     return value.expand(2, *value.shape)
 
 
@@ -94,4 +104,5 @@ def _kind(values: Tensor) -> str:
 
 
 def _first_line(error: Exception) -> str:
+    """The first line of what an error says; its type if it says nothing."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)

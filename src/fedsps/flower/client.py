@@ -1,4 +1,8 @@
-"""The client's side: its data, its state and its share of an exchange."""
+"""The client's side: its data, its state and its share of an exchange.
+
+A site lives for one message: Flower may start a new process for each. What must last is in the `Store`; everything else
+is made again from the run configuration, the model function and the data function.
+"""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +37,12 @@ Act = Callable[["Site", RecordDict], RecordDict]
 
 @dataclass(frozen=True)
 class SiteData:
-    """What one client has: `(inputs, targets)` or a data set to train on, and of its own to test on, if any."""
+    """What one client has: samples to train on, and samples of its own to test on, if any.
+
+    Attributes:
+        train: `(inputs, targets)` as tensors or arrays, or a data set of such pairs.
+        test: the same; None if the client has no test data.
+    """
 
     train: Samples
     test: Samples | None = None
@@ -54,6 +63,11 @@ def client_app(
         model: makes the module; the server decides its parameters. The context has the run and node configuration.
         data: loads this client's data; `context.node_config["partition-id"]` says which.
         loss: any torch loss of (outputs, targets).
+
+    >>> pair = torch.zeros(6, 4), torch.zeros(6, dtype=torch.int64)
+    >>> app = client_app(lambda context: nn.Linear(4, 3), lambda context: SiteData(train=pair))
+    >>> type(app).__name__
+    'ClientApp'
     """
     acts = {"train.train": Site.work, "train.probe": Site.work, "evaluate": Site.evaluate, "query": Site.introduce}
     return make_client_app(model, data, loss, acts)
@@ -81,6 +95,8 @@ def make_client_app(
     app = ClientApp(mods=list(mods))
 
     def handler(act: Act) -> Callable[[Message, Context], Message]:
+        """A handler in Flower's form; what is raised goes to the client's log, and the answer says why."""
+
         def handle(message: Message, context: Context) -> Message:
             try:
                 content = act(Site(context, model, data, loss, private), message.content)
@@ -107,7 +123,20 @@ def make_client_app(
 
 
 class Site:
-    """One client, for the time of one message."""
+    """One client, for the time of one message.
+
+    Args:
+        context: Flower's, with the run and node configuration.
+        model: makes the module.
+        data: loads this client's data.
+        loss: of outputs and targets.
+        private: whether the site tells nothing of its data; it is so in any run with differential privacy.
+
+    Raises:
+        ConfigurationError: partition-id or num-partitions is missing or does not fit, or the data function does not
+            return `SiteData`.
+        DataError: the samples cannot be used.
+    """
 
     def __init__(
         self,
@@ -128,22 +157,28 @@ class Site:
         default = platformdirs.user_state_path("fedsps") / "flower"
         self.state_dir = Path(str(context.node_config.get("state-dir", default)))
         self.network = network_of(model(context).to(DTYPES[self.config.dtype]), loss)
-        own = data(context)
-        if not isinstance(own, SiteData):
-            raise ConfigurationError(f"the data function must return fedsps' SiteData; got {type(own).__name__}")
-        inputs, targets = samples(own.train, f"partition {self.partition}")
+        site_data = data(context)
+        if not isinstance(site_data, SiteData):
+            raise ConfigurationError(f"the data function must return fedsps' SiteData; got {type(site_data).__name__}")
+        inputs, targets = samples(site_data.train, f"partition {self.partition}")
         sizes = np.zeros(self.partitions, dtype=np.int64)  # this machine knows of one client only
         sizes[self.partition] = len(targets)
         self.train = ClientData(inputs, targets, sizes).to(self.network.x, self.network.accepted)
-        self.test = None if own.test is None else held_out(own.test).to(self.network.x, self.network.accepted)
+        self.test = (
+            None if site_data.test is None else held_out(site_data.test).to(self.network.x, self.network.accepted)
+        )
 
     @property
     def setup(self) -> Setup:
-        """The run, seen from here: of all clients' data this one's alone."""
+        """The run, seen from here: of all clients' data this one's alone, the others have 0 samples."""
         return self.config.setup(self.network, self.train)
 
     def introduce(self, content: RecordDict) -> RecordDict:
-        """Which partition lives here, and how much it has; the model is tried on one batch."""
+        """Which partition lives here, and how much it has; the model is tried on one batch.
+
+        The trial is made before the first round, so that a model that cannot take this client's data is reported at
+        once. A private site tells neither of its numbers of samples.
+        """
         prepare(self.setup, "loop")
         held = 0 if self.test is None else len(self.test.targets)
         size = len(self.train.targets)
@@ -154,7 +189,10 @@ class Site:
         )
 
     def work(self, content: RecordDict) -> RecordDict:
-        """The client's share of an exchange."""
+        """The client's share of an exchange, from Flower's records to Flower's records.
+
+        With differential privacy the message is the clipped change alone: no trace and no buffers leave the client.
+        """
         model, buffers, received = (wire.tensors(content, name, self.network.x) for name in (*wire.MODEL, "received"))
         done, lost = self.share(wire.values(content, "ask"), model["x"], buffers, received)
         if self.config.privacy is not None:
@@ -174,21 +212,35 @@ class Site:
         )
 
     def share(self, ask: Mapping[str, Any], x: Tensor, buffers: Tensors, received: Tensors) -> tuple[Answer, bool]:
-        """The work itself, from and to the client's own state; and whether that state was lost."""
+        """The work itself, from and to the client's own state; and whether that state was lost.
+
+        Args:
+            ask: the server's request, see `plain.request`.
+            x: the server's point, `[d]`.
+            buffers: the server's.
+            received: its broadcast.
+
+        Returns:
+            The answer, and whether the server counted this client before while its state is not here any more.
+        """
         round, since = int(ask["round"]), int(ask["since"])
         setup, _ = prepare(self.setup, "loop")
         exchanges = setup.algorithm.exchanges(round)
         place = [exchange.action for exchange in exchanges].index(str(ask["action"]))
         fresh = setup.algorithm.client_init(x)
         store = Store.of(self.state_dir, str(ask["digest"]), self.partition, str(ask["token"]))
-        own = store.load(round, place, since) if fresh else {}
-        done = answer(setup, exchanges[place], round, x, buffers, received, self.partition, own or fresh)
+        kept = store.load(round, place, since) if fresh else {}
+        done = answer(setup, exchanges[place], round, x, buffers, received, self.partition, kept or fresh)
         if fresh:
             store.save(round, place, since, done.own)
-        return done, own is None and since > NEVER
+        return done, kept is None and since > NEVER
 
     def evaluate(self, content: RecordDict) -> RecordDict:
-        """The model's loss on this client's data, and loss and accuracy on its own test data."""
+        """The model's loss on this client's data, and loss and accuracy on its own test data.
+
+        Raises:
+            ConfigurationError: the run is private, and scores would tell of the data.
+        """
         if self.private:
             raise ConfigurationError("the run is private, and that does not cover evaluation by clients")
         model, buffers = (wire.tensors(content, name, self.network.x) for name in wire.MODEL)
@@ -203,11 +255,12 @@ class Site:
 
     @property
     def train_alone(self) -> ClientData:
-        """The same data as those of a single client."""
+        """The same data as those of a single client: evaluations go over clients that have samples."""
         return ClientData(self.train.inputs, self.train.targets, np.array([len(self.train.targets)]))
 
 
 def _number(context: Context, key: str) -> int:
+    """A whole number of the node configuration; the error says how a SuperNode is started with it."""
     value = context.node_config.get(key)
     if not isinstance(value, int) or isinstance(value, bool):
         raise ConfigurationError(

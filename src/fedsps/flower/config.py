@@ -1,4 +1,8 @@
-"""The run configuration of a Flower app, read and checked: `algorithm = "fedsps"`, `local-steps = 5`, ..."""
+"""The run configuration of a Flower app, read and checked: `algorithm = "fedsps"`, `local-steps = 5`, ...
+
+Flower's configuration is flat and knows numbers, texts and truth values. Server and clients read the same one, so
+each checks it for itself, and a mistake is reported before the first round.
+"""
 
 import hashlib
 from collections.abc import Mapping
@@ -75,7 +79,14 @@ class RunConfig:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self:
-        """From Flower's flat dictionary; what it does not know, or has the wrong type, is refused by name."""
+        """From Flower's flat dictionary; what it does not know, or has the wrong type, is refused by name.
+
+        Args:
+            config: keys with dashes; missing ones have their defaults. A whole number does where a float is wanted.
+
+        Raises:
+            ConfigurationError: an unknown key (with the nearest that exist), a wrong type, or a value that cannot work.
+        """
         known = _keys(cls)
         given: dict[str, Any] = {}
         plan: dict[str, Any] = {}
@@ -121,7 +132,7 @@ class RunConfig:
 
     @cached_property
     def privacy(self) -> Privacy | None:
-        """Differential privacy, if it is asked for."""
+        """Differential privacy, if it is asked for; both of its settings are needed then."""
         if self.clip_norm == 0 and self.noise_multiplier == 0:
             return None
         if self.clip_norm == 0 or self.noise_multiplier == 0:
@@ -133,7 +144,7 @@ class RunConfig:
 
     @cached_property
     def named(self) -> Named:
-        """The algorithm with its parameters."""
+        """The algorithm with its parameters, as it was written; a list of several is refused."""
         chosen, *others = parse(self.algorithm)
         if others:
             raise ConfigurationError(
@@ -143,7 +154,7 @@ class RunConfig:
 
     @cached_property
     def built(self) -> Algorithm:
-        """The algorithm itself."""
+        """The algorithm itself, composed of its parts."""
         return self.named.build()
 
     def setup(self, network: Network, data: ClientData) -> Setup:
@@ -151,11 +162,19 @@ class RunConfig:
         return Setup(plan=self.plan, network=network, data=data, algorithm=self.built)
 
     def spec(self, network: Network, clients: int) -> Spec:
-        """What was asked, for the record; its digest names the run folder, and the clients' states."""
+        """What was asked, for the record; its digest names the run folder, and the clients' states.
+
+        Settings that are not meant to change the numbers (deadlines, folders, threads) are left out, so that a run goes
+        on from its checkpoint when they are changed. The model's start is in it by its hash.
+
+        Args:
+            network: the model before training.
+            clients: how many there are, as the nodes said.
+        """
         beside = {
-            one.name: getattr(self, one.name)
-            for one in fields(self)
-            if "plumbing" not in one.metadata and one.name not in ("plan", "algorithm")
+            setting.name: getattr(self, setting.name)
+            for setting in fields(self)
+            if "plumbing" not in setting.metadata and setting.name not in ("plan", "algorithm")
         }
         start = hashlib.sha256(network.x.detach().cpu().numpy().tobytes()).hexdigest()[:12]
         return Spec(
@@ -167,7 +186,12 @@ class RunConfig:
 
 
 def _kinds(annotation: Any) -> tuple[type, ...]:
-    """The plain types that a field's annotation allows: those of the words for a Literal."""
+    """The plain types that a field's annotation allows: those of the words for a Literal.
+
+    >>> from typing import Literal
+    >>> _kinds(float), _kinds(Literal["uniform", "samples"])
+    ((<class 'float'>,), (<class 'str'>,))
+    """
     parts = get_args(annotation)
     if not parts:
         return (annotation,)

@@ -1,4 +1,8 @@
-"""Who is there: which node serves which partition, and how they are asked."""
+"""Who is there: which node serves which partition, and how they are asked.
+
+Nodes come and go, and their ids are random. A node says by itself which partition it serves; the first to say so has it
+until it is gone or silent. A cohort is drawn from partitions, so it is the same whichever nodes serve them.
+"""
 
 import operator
 import time
@@ -22,6 +26,9 @@ MOST_SAMPLES = 10**12  # of one client; the sum over all partitions fits into 64
 @dataclass
 class Membership:
     """Partitions by node. Node ids are random; partitions are what a seed can draw cohorts from.
+
+    What a node says of itself is checked against limits before it is believed. A node that cannot take part is asked
+    again after `PATIENCE` seconds: its data may be in place by then.
 
     Attributes:
         grid: Flower's way to the nodes.
@@ -78,6 +85,7 @@ class Membership:
         return complaints
 
     def _introduce(self, node: int, content: RecordDict) -> str | None:
+        """Take a node in by what it says of itself, or return the complaint."""
         facts = wire.values(content, "facts")
         try:
             partition, partitions, size, held = (
@@ -109,16 +117,21 @@ class Membership:
 
     @property
     def missing(self) -> list[int]:
-        """Partitions that no node serves."""
+        """Partitions that no node serves now, ascending."""
         return [partition for partition in range(self.partitions) if partition not in self.nodes]
 
     @property
     def complaints(self) -> list[str]:
-        """What keeps nodes that are there from taking part."""
+        """What keeps nodes that are there from taking part, one sentence for each of them."""
         return [why for why, _ in self._refused.values()]
 
     def wait(self, seconds: float, enough: Callable[[], bool]) -> list[str]:
-        """Look who is there until it is enough, so many seconds at most; complaints on the way."""
+        """Look who is there until it is enough, so many seconds at most; complaints on the way.
+
+        Args:
+            seconds: 0 looks once.
+            enough: asked after each look; looks are `poll` seconds apart.
+        """
         until = time.monotonic() + seconds
         complaints = self.refresh()
         while not enough() and time.monotonic() < until:
@@ -127,16 +140,23 @@ class Membership:
         return complaints
 
     def count(self) -> int:
-        """How many clients there are: as the run configuration says, else as the first node does."""
+        """How many clients there are: as the run configuration says, else as the first node does.
+
+        Raises:
+            ConfigurationError: no node said so within `start_deadline` seconds; the first complaint, if there is any.
+        """
         self.wait(self.config.start_deadline, lambda: self.partitions > 0 or (bool(self._refused) and not self._asked))
         if not self.partitions:
             raise self._absent("any SuperNode")
         return self.partitions
 
     def known_sizes(self) -> Indices:
-        """The samples of each partition; all must have been seen.
+        """The samples of each partition, `[partitions]`; all must have been seen.
 
         If the nodes alone say how many there are, all that are connected must have been heard, and must agree.
+
+        Raises:
+            ConfigurationError: some did not come within `start_deadline` seconds, or nodes disagree.
         """
         configured = self.config.clients > 0
         self.wait(
@@ -150,6 +170,7 @@ class Membership:
         return np.array([self.sizes[partition] for partition in range(self.partitions)], dtype=np.int64)
 
     def _absent(self, who: str) -> ConfigurationError:
+        """The error for those who did not come: a complaint says more than their absence."""
         return ConfigurationError(
             next(
                 iter(self.complaints),
@@ -162,6 +183,10 @@ class Membership:
         """The answers by partition, in ascending order; a DataError says why there is none.
 
         A node that does not answer is not waited for again until it has said that it is back.
+
+        Args:
+            requests: what each partition is sent.
+            kind: the type of the message, "train.train", "train.probe" or "evaluate".
         """
         by_node = {self.nodes[client]: content for client, content in requests.items() if client in self.nodes}
         replies = self._ask(by_node, kind)

@@ -1,4 +1,8 @@
-"""Answers one by one: the server sees each client's message, checks it, and takes the mean."""
+"""Answers one by one: the server sees each client's message, checks it, and takes the mean.
+
+Since every message is seen, any algorithm can be carried, robust means can be taken, and a bad answer costs its client
+the round and nobody else. `secagg` is the other way.
+"""
 
 from dataclasses import dataclass
 
@@ -47,11 +51,25 @@ class PlainTransport:
         _ = self.mean
 
     def least(self, audience: int) -> int:
-        """The configured minimum cohort."""
+        """The configured minimum cohort, or all of an audience that is smaller."""
         return min(self.membership.config.minimum_cohort, audience)
 
     def ask(self, setup: Setup, state: State, exchange: Exchange, audience: Indices, heard: Heard) -> list[str]:
-        """Ask, and hold each answer against a rehearsed one, by client in ascending order."""
+        """Ask, and hold each answer against a rehearsed one, by client in ascending order.
+
+        An answer that is of the right form and finite is sound. One with NaN or infinity, or below its bound, is
+        remembered as such: the seed decides what a client computes, so that asking again would bring the same.
+
+        Args:
+            setup: of the run.
+            state: before the exchange.
+            exchange: which one.
+            audience: the clients to ask, ascending.
+            heard: where the answers go.
+
+        Returns:
+            Events: who did not answer, was refused, or had lost its state.
+        """
         message, trace = rehearse(setup, state, exchange)
         if self.membership.config.privacy is not None:
             trace = None  # nor are buffers sent
@@ -91,7 +109,10 @@ class PlainTransport:
         return combine(setup, state, exchange, clients, list(answers.values()), no_mean if diverged else self.mean)
 
     def evaluate(self, setup: Setup, state: State) -> Scores:
-        """Ask all clients for their scores. Losses that are not finite are left out, unless half of them are such."""
+        """Ask all clients for their scores. Losses that are not finite are left out, unless half of them are such.
+
+        A few broken clients do not hide the objective of the others; if half are not finite, the run itself diverges.
+        """
         model, clients = wire.model(state.result, state.buffers), setup.data.clients
         answers = self.membership.ask({client: RecordDict(dict(model)) for client in range(clients)}, "evaluate")
         scores, events = {}, []
@@ -102,24 +123,27 @@ class PlainTransport:
                 scores[client] = accept_scores(content, self.membership.held[client])
             except DataError as error:
                 events.append(f"client {client}: no scores ({error})")
-        beyond = [client for client, own in scores.items() if not np.isfinite(list(own.values())).all()]
+        beyond = [client for client, values in scores.items() if not np.isfinite(list(values.values())).all()]
         events += [f"client {client}: its loss is not finite" for client in beyond]
         if 2 * len(beyond) < len(scores):
-            scores = {client: own for client, own in scores.items() if client not in beyond}
+            scores = {client: values for client, values in scores.items() if client not in beyond}
         return Scores(_means(setup, scores), tuple(events))
 
 
 def _means(setup: Setup, scores: dict[int, dict[str, float]]) -> dict[str, float]:
-    """The objective under the plan's weights, and the clients' own test scores by their numbers of samples."""
+    """The objective under the plan's weights, and the clients' own test scores by their numbers of samples.
+
+    Both are over the clients that answered; the weights are scaled to add up to 1 over them.
+    """
     if not scores:
         return {}
     shares = setup.shares(np.array(list(scores))).numpy()
-    means = {"train_loss": float(shares @ [own["train_loss"] for own in scores.values()])}
+    means = {"train_loss": float(shares @ [values["train_loss"] for values in scores.values()])}
     for name in ("test_loss", "test_accuracy"):
-        held = [own for own in scores.values() if name in own]
+        held = [values for values in scores.values() if name in values]
         if held:
-            counts = np.array([own["test_samples"] for own in held])
-            means[f"client_{name}"] = float(counts @ [own[name] for own in held] / counts.sum())
+            counts = np.array([values["test_samples"] for values in held])
+            means[f"client_{name}"] = float(counts @ [values[name] for values in held] / counts.sum())
     return means
 
 
@@ -135,5 +159,9 @@ def request(digest: str, state: State, exchange: Exchange, client: int) -> Confi
 
 
 def no_mean(values: Tensor, weights: Tensor) -> Tensor:
-    """The mean where the run has diverged, whatever mean it takes: NaN, on which a session ends."""
+    """The mean where the run has diverged, whatever mean it takes: NaN, on which a session ends.
+
+    >>> no_mean(torch.ones(3, 2), torch.ones(3) / 3)
+    tensor([nan, nan])
+    """
     return torch.full_like(values[0], torch.nan)

@@ -1,4 +1,14 @@
-"""Differential privacy of a client's whole data: its change is clipped, the mean gets noise, epsilon says the rest."""
+"""Differential privacy of a client's whole data: its change is clipped, the mean gets noise, epsilon says the rest.
+
+    client:  v_i = delta_i min(1, C / ||delta_i||)
+    server:  mean = (1/n) sum_i v_i + (z C / n) N(0, I)
+
+C is the clipping norm, z the noise multiplier, n the clients that answered. The server is trusted: it sees each v_i,
+and draws the noise.
+
+References:
+    McMahan, Ramage, Talwar, Zhang: Learning Differentially Private Recurrent Language Models, ICLR 2018.
+"""
 
 import secrets
 from collections.abc import Sequence
@@ -22,6 +32,14 @@ class Privacy:
 
     Two federations are neighbours if one client's whole data is replaced (their number is public). Replacing it changes
     the sum of the clipped changes by at most `2 clip_norm`.
+
+    Args:
+        clip_norm: the largest norm of a client's change (C).
+        noise_multiplier: the std of the noise on the sum, in clipping norms (z).
+        delta: epsilon is told for this delta; choose it far below 1 / clients.
+
+    >>> Privacy(clip_norm=1.0, noise_multiplier=2.0).clip(torch.tensor([3.0, 4.0]))
+    tensor([0.6000, 0.8000])
     """
 
     clip_norm: float
@@ -41,13 +59,27 @@ class Privacy:
         return clip(change, self.clip_norm)
 
     def mean(self, values: Tensor, weights: Tensor) -> Tensor:
-        """The noisy mean, `[clients, d], [clients] -> [d]`; equal weights. Clipped again: the bound is kept here."""
+        """The noisy mean, `[clients, d], [clients] -> [d]`; equal weights. Clipped again: the bound is kept here.
+
+        A client that does not clip, out of error or malice, cannot weaken the others' privacy so. Sum and noise are in
+        float64; the result has the dtype of the values.
+        """
         std = self.noise_multiplier * self.clip_norm / len(values)
         noise = torch.from_numpy(gaussian(values.shape[-1])).to(values.device)
         return (clipped(values.double(), weights, self.clip_norm) + std * noise).to(values.dtype)
 
     def claim(self, counted: Sequence[int], rounds: int, cohort: int) -> dict[str, Any]:
-        """What can be said of a run in which the clients took part in so many of the rounds each."""
+        """What can be said of a run in which the clients took part in so many of the rounds each.
+
+        Args:
+            counted: the rounds of each client, `[clients]`.
+            rounds: that the run took.
+            cohort: clients a round, as planned.
+
+        Returns:
+            `epsilon`, `delta` and `rounds_of_a_client`; for drawn cohorts of which every client answered also
+            `epsilon_secret_cohorts`, which holds as long as nobody knows the seed.
+        """
         clients, most = len(counted), max(counted)
         claim: dict[str, Any] = {
             "epsilon": epsilon(most, clients, clients, self.noise_multiplier, self.delta),
@@ -60,7 +92,7 @@ class Privacy:
 
 
 def explain(claim: dict[str, Any]) -> str:
-    """A claim with its assumptions, in words."""
+    """A claim with its assumptions, in words that can stand in a log."""
     words = (
         f"differential privacy: epsilon {claim['epsilon']:.4g} at delta {claim['delta']:g} for all data of one client, "
         f"against its replacement by any other, over at most {claim['rounds_of_a_client']} rounds with this client. "
@@ -78,6 +110,24 @@ def epsilon(rounds: int, cohort: int, clients: int, noise_multiplier: float, del
     By the Rényi accountant of the library dp-accounting, under replacement of one client: the noise of the sum is
     `noise_multiplier` clipping norms, its sensitivity two. For cohorts that are known, give the rounds that one client
     takes part in, and `cohort = clients`: sampling then hides nothing.
+
+    Args:
+        rounds: how many; 0 has cost nothing.
+        cohort: clients a round.
+        clients: in all.
+        noise_multiplier: see `Privacy`; more noise, smaller epsilon.
+        delta: see `Privacy`.
+
+    Raises:
+        ConfigurationError: a number that cannot be, or dp-accounting is not installed.
+
+    References:
+        Mironov: Rényi Differential Privacy, CSF 2017.
+        Wang, Balle, Kasiviswanathan: Subsampled Rényi Differential Privacy and Analytical Moments Accountant,
+        AISTATS 2019.
+
+    >>> epsilon(rounds=0, cohort=10, clients=10, noise_multiplier=1.0, delta=1e-5)
+    0.0
     """
     for name, value in (("rounds", rounds), ("cohort", cohort), ("clients", clients)):
         count(name, value, least=0 if name == "rounds" else 1)
@@ -102,7 +152,10 @@ def epsilon(rounds: int, cohort: int, clients: int, noise_multiplier: float, del
 
 
 def gaussian(size: int) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Standard normal numbers out of the operating system's random bytes (Box-Muller): no seed brings them back."""
+    """Standard normal numbers out of the operating system's random bytes (Box-Muller): no seed brings them back.
+
+    Whoever could draw the noise again could take it off the mean.
+    """
     half = (size + 1) // 2
     bits = np.frombuffer(secrets.token_bytes(16 * half), dtype=np.uint64).reshape(2, half) >> np.uint64(11)
     radius = np.sqrt(-2 * np.log((bits[0] + 1.0) / 2**53))  # of a uniform number in (0, 1]
@@ -111,7 +164,16 @@ def gaussian(size: int) -> np.ndarray[Any, np.dtype[np.float64]]:
 
 
 def one_vector_only(feature: str, name: str, algorithm: Algorithm, network: Network) -> None:
-    """Refuse algorithms and models whose clients tell more than one vector, the change of the model."""
+    """Refuse algorithms and models whose clients tell more than one vector, the change of the model.
+
+    Neither the noise nor the masks cover anything else that is sent, such as control variates or batch statistics.
+
+    Args:
+        feature: how the message names what is asked for.
+        name: of the algorithm, for the message.
+        algorithm: the method; its first two rounds are looked at.
+        network: the model; it must have no buffers.
+    """
     more = [sent for part in algorithm.parts for sent in (*part.sends, *part.receives)]
     more += [exchange.action for round in (0, 1) for exchange in algorithm.exchanges(round)[:-1]]
     if more:

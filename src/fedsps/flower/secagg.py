@@ -3,6 +3,15 @@
 Flower 1.41 has the protocol in its legacy interface only, for one round over one vector a client. That is all that is
 used of it here: the round is asked for by the same server as any other, the change is computed by a site like any
 other. Beside the change travel a few numbers of which the server learns the sum alone (`BESIDE`).
+
+Each pair of neighbours masks its vectors by numbers that cancel in the sum; shares of the keys let the others take off
+the masks of whoever drops out. Values are clipped to a range and rounded, so the sum is exact up to that.
+
+References:
+    Bonawitz, Ivanov, Kreuter, Marcedone, McMahan, Patel, Ramage, Segal, Seth: Practical Secure Aggregation for
+    Privacy-Preserving Machine Learning, CCS 2017.
+    Bell, Bonawitz, Gascon, Lepoint, Raykova: Secure Single-Server Aggregation with (Poly)Logarithmic Overhead,
+    CCS 2020.
 """
 
 from collections.abc import Callable, Iterable
@@ -55,7 +64,15 @@ BELOW = "a loss fell below its lower bound"
 def secagg_client_app(
     model: Callable[[Context], nn.Module], data: Callable[[Context], SiteData], loss: Loss = F.cross_entropy
 ) -> ClientApp:
-    """As `client_app`, for algorithms that send delta alone; what leaves the client is masked."""
+    """As `client_app`, for algorithms that send delta alone; what leaves the client is masked.
+
+    The server gets no sizes, losses or scores of a single client, and of an error its type alone.
+
+    Args:
+        model: makes the module; it must have no buffers.
+        data: loads this client's data.
+        loss: any torch loss of (outputs, targets).
+    """
     acts = {"train": train, "query": Site.introduce}
     return make_client_app(model, data, loss, acts, private=True, mods=[secaggplus_mod])
 
@@ -65,12 +82,23 @@ def secagg_server_app(
     test: Callable[[Context], Samples] | None = None,
     loss: Loss = F.cross_entropy,
 ) -> ServerApp:
-    """As `server_app`, for algorithms that send delta alone; the clients evaluate nothing."""
+    """As `server_app`, for algorithms that send delta alone; the clients evaluate nothing.
+
+    Args:
+        model: makes the module; it must have no buffers.
+        test: loads the server's own test data, the only data that the model is evaluated on.
+        loss: the clients' loss.
+    """
     return server_app(model, test, loss, SecureTransport)
 
 
 def train(site: Site, content: RecordDict) -> RecordDict:
-    """The client's vector in the clear; Flower's mod masks it before it leaves."""
+    """The client's vector in the clear; Flower's mod masks it before it leaves.
+
+    Args:
+        site: the client.
+        content: Flower's legacy instructions: the model, and the request as its configuration.
+    """
     instructions = legacy.recorddict_to_fitins(content, keep_input=True)
     x = torch.from_numpy(parameters_to_ndarrays(instructions.parameters)[0]).to(site.network.x.device)
     done, _ = site.share(instructions.config, x, {}, {})
@@ -81,9 +109,24 @@ def train(site: Site, content: RecordDict) -> RecordDict:
 
 
 def vector(done: Answer, round: int, client: int, limit: float) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """The client's change and, behind it, `BESIDE`.
+    """The client's change and, behind it, `BESIDE`: `[d] -> [d + 3]`, float64.
 
     The server can check no vector that it does not see, so what is wrong with one is found here.
+
+    Args:
+        done: the client's answer to training.
+        round: 0, 1, ...
+        client: its number.
+        limit: the largest absolute value that the protocol carries; larger ones are clipped to it.
+
+    Raises:
+        LeavesRoundError: the change or a loss is not finite, or a loss fell below its bound.
+
+    >>> from fedsps.core.contract import Trace
+    >>> trace = Trace(losses=torch.tensor([0.5, 0.25]), stepsizes=torch.tensor([1.0, 3.0]), gap=torch.tensor(0.25))
+    >>> done = Answer({"delta": torch.tensor([0.25, -9.0])}, {}, {}, trace, gradients=2)
+    >>> vector(done, round=0, client=0, limit=8.0).tolist()
+    [0.25, -9.0, 0.375, 2.0, 8.0]
     """
     assert done.trace is not None, "the one exchange is training"
     means = torch.stack([done.trace.losses.mean(), done.trace.stepsizes.mean()])
@@ -99,7 +142,11 @@ def vector(done: Answer, round: int, client: int, limit: float) -> np.ndarray[An
 
 
 def needed(cohort: int) -> int:
-    """Two thirds: so many must stay to the end, and so many would have to collude with the server."""
+    """Two thirds: so many must stay to the end, and so many would have to collude with the server.
+
+    >>> [needed(cohort) for cohort in (3, 4, 10)]
+    [3, 3, 7]
+    """
     return max(LEAST, -(-2 * cohort // 3))
 
 
@@ -197,10 +244,11 @@ class SecureTransport:
         )
 
     def evaluate(self, setup: Setup, state: State) -> Scores:
-        """Nothing: scores of single clients are not asked for."""
+        """Nothing: scores of single clients are not asked for, since no masked sum would carry them."""
         return Scores({})
 
     def _aggregate(self, asked: "Asked", round: int, least: int) -> None:
+        """Run Flower's workflow for one round; `asked` plays all the parts that it calls on, and then has the mean."""
         config = self.membership.config
         workflow = SecAggPlusWorkflow(
             1.0, least, max_weight=1.0, clipping_range=config.clipping_range, timeout=config.deadline
@@ -237,11 +285,18 @@ class Asked:
         self.gradients = 0
 
     def left(self, reason: str) -> list[int]:
-        """The nodes that left for this reason."""
-        return [node for node, own in self.reasons.items() if own == reason]
+        """The nodes that left the round for this reason."""
+        return [node for node, given in self.reasons.items() if given == reason]
 
     def send_and_receive(self, messages: Iterable[Message], timeout: float | None = None) -> list[Message]:
-        """One stage of the protocol; if the keys of one are missing after the first two, it ends."""
+        """One stage of the protocol; if the keys of one are missing after the first two, it ends.
+
+        Flower's workflow goes on with those that are left and fails at the unmasking; an empty answer ends it at once.
+
+        Args:
+            messages: those of this stage, one a node.
+            timeout: seconds that the nodes have.
+        """
         messages = list(messages)
         replies = list(self.grid.send_and_receive(messages, timeout=timeout))
         self.stage += 1
@@ -257,17 +312,17 @@ class Asked:
         return [] if self.silent else replies
 
     def num_available(self) -> int:
-        """How many clients there are to ask."""
+        """How many clients there are to ask; Flower's workflow wants to know."""
         return len(self.requests)
 
     def configure_fit(self, server_round: int, parameters: Any, client_manager: Any) -> list[tuple[Any, FitIns]]:
-        """The requests by node."""
+        """The requests by node, in the place of a strategy's choice of clients."""
         return [(SimpleNamespace(node_id=node), ins) for node, ins in self.requests.items()]
 
     def aggregate_fit(
         self, server_round: int, results: list[tuple[Any, FitRes]], failures: list[Any]
     ) -> tuple[None, dict[str, Any]]:
-        """Keep the mean, which every result holds."""
+        """Keep the mean, which every result holds after the unmasking, and the sum of the costs."""
         self.nodes = [proxy.node_id for proxy, _ in results]
         self.mean = torch.from_numpy(parameters_to_ndarrays(results[0][1].parameters)[0])
         self.gradients = sum(int(res.metrics.get("gradients", 0)) for _, res in results)

@@ -1,4 +1,8 @@
-"""The server's side: the rounds of an algorithm over Flower's grid, with the answers of whoever is there."""
+"""The server's side: the rounds of an algorithm over Flower's grid, with the answers of whoever is there.
+
+The rounds are those of `fedsps.engine.session`, with a collector that asks nodes instead of computing. Each round is
+saved when it is done; a server that was killed goes on after the last one when the run is started again.
+"""
 
 import secrets
 from collections.abc import Callable
@@ -51,11 +55,15 @@ def server_app(
         test: loads the server's own test data, if it has any.
         loss: the clients' loss.
         transport: how answers travel; see `fedsps.flower.secagg` for sums that hide single clients.
+
+    >>> type(server_app(lambda context: nn.Linear(4, 3))).__name__
+    'ServerApp'
     """
     app = ServerApp()
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
+        """Read the configuration, draw the model, run; an error of ours is said in the log before it is raised."""
         try:
             config = RunConfig.of(context.run_config)
             with streams.torch_seed(config.plan.seed, "model"):
@@ -87,6 +95,14 @@ def federate(
         loss: the clients' loss.
         transport: how answers travel.
         context: Flower's, for transports that need it.
+
+    Returns:
+        The trained model with its history, as it lies in the run folder `RUNS/DIGEST`.
+
+    Raises:
+        ConfigurationError: settings that do not go together, or nodes that did not come in time.
+        DataError: too few clients answered a round, also when it was repeated; the checkpoint stays.
+        LowerBoundError: half of the clients saw a loss below the `lower` of their stepsize rule.
     """
     torch.set_num_threads(config.threads)
     network = network_of(module.to(DTYPES[config.dtype]), loss)
@@ -100,6 +116,7 @@ def federate(
 
 
 def _run(server: "Server", network: Network, spec: Spec, folder: "RunFolder", test: Samples | None) -> Result:
+    """The rounds themselves, once the folder is locked, and what is written at the end."""
     membership, config = server.membership, server.config
     folder.forget_finished()
     saved = folder.load()
@@ -114,6 +131,7 @@ def _run(server: "Server", network: Network, spec: Spec, folder: "RunFolder", te
     held = None if test is None else held_out(test).to(network.x, network.accepted)
 
     def evaluate(state: State) -> Scores:
+        """What the clients say of the model, and what the server's own test data say."""
         scores = server.evaluate(setup, state)
         return Scores(scores.values | on_test(setup, state, held), scores.events)
 
@@ -149,7 +167,12 @@ def _run(server: "Server", network: Network, spec: Spec, folder: "RunFolder", te
 
 
 def _setup(config: RunConfig, data: ClientData, network: Network) -> Setup:
-    """The run, seen from the server, which knows how many samples each client has and nothing else."""
+    """The run, seen from the server, which knows how many samples each client has and nothing else.
+
+    Raises:
+        ConfigurationError: a robust mean or differential privacy with an algorithm or model that it is not for, or a
+            minimum cohort above the number of clients.
+    """
     algorithm = config.built
     if config.mean != "mean" and not algorithm.sends_delta_only:
         sent = ", ".join(name for part in algorithm.parts for name in part.sends)
@@ -171,6 +194,10 @@ def _new_ledger(sizes: Indices) -> Tensors:
 
     `since` is the last round in which each one's answer was counted, `counted` in how many that was, `token` tells the
     run from an earlier one with the same spec.
+
+    >>> ledger = _new_ledger(np.array([5, 7]))
+    >>> ledger["sizes"].tolist(), ledger["since"].tolist(), ledger["counted"].tolist()
+    ([5, 7], [-1, -1], [0, 0])
     """
     return {
         "sizes": torch.from_numpy(sizes),
@@ -202,7 +229,7 @@ class Server:
 
     @property
     def config(self) -> RunConfig:
-        """The run configuration."""
+        """The run configuration, as the membership has it."""
         return self.membership.config
 
     @property
@@ -211,7 +238,21 @@ class Server:
         return self.transport.tells and self.config.privacy is None
 
     def collect(self, setup: Setup, state: State, exchange: Exchange, audience: Indices) -> Collected:
-        """Ask the audience; a round that too few answer is repeated. Where one client is enough, try them in turn."""
+        """Ask the audience; a round that too few answer is repeated. Where one client is enough, try them in turn.
+
+        Clients whose answer cannot change (NaN, a loss below its bound) are not asked again. If at least half are such,
+        the run has diverged, or its bound is wrong: it ends. If fewer are, the round goes on without them.
+
+        Args:
+            setup: of the run.
+            state: before the exchange.
+            exchange: which one.
+            audience: the clients to ask, ascending.
+
+        Raises:
+            DataError: too few answered, also when the round was repeated `retries` times.
+            LowerBoundError: at least half of the clients saw a loss below its bound.
+        """
         config, membership = self.config, self.membership
         hoped, groups = audience, [audience] * (1 + config.retries)
         if exchange.first_client_only:
@@ -221,6 +262,7 @@ class Server:
         heard, events, failures = Heard(), [], ["nobody was asked"]
 
         def there() -> set[int]:
+            """Clients of the cohort that are connected, and whose answer may still count."""
             return set(hoped.tolist()).intersection(membership.nodes).difference(heard.refused)
 
         for attempt, group in enumerate(groups):
@@ -256,7 +298,10 @@ class Server:
 
 
 class RunFolder(Checkpoint):
-    """A checkpoint in a folder that may hold a finished run, which stays until a round of the new one is saved."""
+    """A checkpoint in a folder that may hold a finished run, which stays until a round of the new one is saved.
+
+    A finished run that is started again with the same spec is a new run in the same folder.
+    """
 
     def save(self, state: State, rows: list[Row]) -> None:
         """Write all or nothing; with the first round the finished run is over."""
@@ -271,12 +316,18 @@ class RunFolder(Checkpoint):
 
 
 def _short(network: Network) -> str:
-    """The class of the model."""
+    """The class of the model, for the summary."""
     return network.description.partition("(")[0]
 
 
 def line(row: Row, rounds: int, cohort: int) -> str:
-    """One round in one line of the log."""
+    """One round in one line of the log; what was not measured in it is left out.
+
+    Args:
+        row: of the round.
+        rounds: of the plan.
+        cohort: how many clients a round asks.
+    """
     words = [f"round {row['round']}/{rounds}"]
     for name, label in (
         ("cohort_loss", "cohort loss"),

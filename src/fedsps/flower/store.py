@@ -1,4 +1,7 @@
-"""A client's own state on its own disk. It outlives the process, the node and the run's restart."""
+"""A client's own state on its own disk. It outlives the process, the node and the run's restart.
+
+Control variates, caps of stepsizes and what compression left over belong to the client: the server never sees them.
+"""
 
 import re
 from dataclasses import dataclass
@@ -21,6 +24,18 @@ class Store:
     The server says in which round the client last took part (`since`: its answer was counted), and the client starts
     from what it was after that, whatever it did in between. So a node that was killed, an answer that came too late,
     a round that is repeated and a server that was restarted all continue from the same place.
+
+    Attributes:
+        folder: of this partition in this run.
+        token: of the run; states of an earlier run with the same spec carry another one and do not count.
+
+    >>> import torch
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     store = Store.of(folder, digest="0123456789ab", partition=2, token="7")
+    ...     store.save(round=4, exchange=0, since=NEVER, state={"cap": torch.tensor([1.0, 2.0])})
+    ...     store.load(round=6, exchange=0, since=4)
+    {'cap': tensor([1., 2.])}
     """
 
     folder: Path
@@ -28,13 +43,25 @@ class Store:
 
     @classmethod
     def of(cls, state_dir: str | Path, digest: str, partition: int, token: str) -> "Store":
-        """The server names the digest; it must not lead out of the folder."""
+        """The store of a partition in a run that the server names by its digest.
+
+        Raises:
+            ConfigurationError: the digest is not twelve hex digits; another text could lead out of the folder.
+        """
         if not re.fullmatch("[0-9a-f]{12}", digest):
             raise ConfigurationError(f"{digest!r} is not the digest of a run")
         return cls(Path(state_dir) / digest / str(int(partition)), token)
 
     def load(self, round: int, exchange: int, since: int) -> Tensors | None:
-        """The state to start this exchange of the round from; None if there is none."""
+        """The state to start this exchange of the round from; None if there is none.
+
+        It is that after the exchange before, or, for the first one, that after the last exchange of round `since`.
+
+        Args:
+            round: 0, 1, ...
+            exchange: its place in the round, 0, 1, ...
+            since: the last round in which the client's answer was counted, or `NEVER`.
+        """
         state = self._read(self._path(round, exchange - 1)) if exchange > 0 else None
         if state is None and since > NEVER:
             last = max(self.folder.glob(f"{since:08d}-*.safetensors"), default=None)
@@ -42,7 +69,7 @@ class Store:
         return state
 
     def save(self, round: int, exchange: int, since: int, state: Tensors) -> None:
-        """Write all or nothing; keep this round and the one it started from."""
+        """Write all or nothing; keep this round and the one it started from, and delete all others."""
         self.folder.mkdir(parents=True, exist_ok=True)
         tensors = {name: value.detach().clone().contiguous() for name, value in state.items()}
         replace_file(self._path(round, exchange), lambda partial: save_file(tensors, partial, self._notes))
@@ -58,6 +85,7 @@ class Store:
         return self.folder / f"{round:08d}-{exchange}.safetensors"
 
     def _read(self, path: Path) -> Tensors | None:
+        """A state of this run; None if there is no file or it is another run's; a damaged one is a `DataError`."""
         if not path.exists():
             return None
         try:

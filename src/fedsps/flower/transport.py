@@ -1,4 +1,7 @@
-"""How answers travel from the clients to the server, and what the server has heard so far."""
+"""How answers travel from the clients to the server, and what the server has heard so far.
+
+`Server` owns the loop over repeats and refusals; a transport asks once, sorts what it hears, and takes the mean.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -25,6 +28,10 @@ class Heard:
         below: clients that saw a loss below its bound.
         silent: clients that did not answer; the next attempt may do without them.
         unused: answers that were sound, but too few to be used.
+
+    >>> heard = Heard(sound={0: "answer", 1: "answer"}, infinite={2: "answer"})
+    >>> heard.refused, heard.is_half(heard.infinite)
+    ([2], False)
     """
 
     sound: dict[int, Any] = field(default_factory=dict)

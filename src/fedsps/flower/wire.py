@@ -1,4 +1,8 @@
-"""Tensors to Flower's records and back. Arrays travel in NumPy's format, and nothing is ever unpickled."""
+"""Tensors to Flower's records and back. Arrays travel in NumPy's format, and nothing is ever unpickled.
+
+A message holds records by name: `model`, `buffers`, `received` and `ask` on the way down, `message`, `buffers`, `trace`
+and `facts` on the way up, `error` instead of them where a client failed.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,12 +23,19 @@ def model(x: Tensor, buffers: Tensors) -> dict[str, ArrayRecord]:
 
 
 def arrays(tensors: Tensors) -> ArrayRecord:
-    """Named tensors as a record."""
+    """Named tensors as a record, from any device."""
     return ArrayRecord({name: Array(value.detach().cpu().contiguous().numpy()) for name, value in tensors.items()})
 
 
 def tensors(content: RecordDict, name: str, like: Tensor | None = None) -> Tensors:
-    """The tensors of a record, on the device of `like`; empty if there is no such record."""
+    """The tensors of a record, on the device of `like`; empty if there is no such record.
+
+    The arrays are copied: the tensors share no memory with the record.
+
+    >>> content = RecordDict({"message": arrays({"delta": torch.tensor([1.0, 2.0])})})
+    >>> tensors(content, "message"), tensors(content, "trace")
+    ({'delta': tensor([1., 2.])}, {})
+    """
     if name not in content.array_records:
         return {}
     sent = {key: torch.from_numpy(np.array(value.numpy())) for key, value in content.array_records[name].items()}
@@ -32,7 +43,7 @@ def tensors(content: RecordDict, name: str, like: Tensor | None = None) -> Tenso
 
 
 def facts(**plain: Any) -> ConfigRecord:
-    """Plain values as a record."""
+    """Plain values as a record: numbers, texts and truth values."""
     return ConfigRecord(plain)
 
 
@@ -42,5 +53,5 @@ def values(content: RecordDict, name: str) -> Mapping[str, Any]:
 
 
 def error(text: str) -> RecordDict:
-    """What a client answers if it cannot."""
+    """What a client answers if it cannot do its share; the text is for the server's log."""
     return RecordDict({"error": facts(text=text)})

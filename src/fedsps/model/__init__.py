@@ -2,4 +2,10 @@
 
 What lives here turns a module and a loss into `loss_and_gradient(x [..., d], ...)`, and builds the paper's models. It
 imports `fedsps.core` alone.
+
+| file | concept |
+| --- | --- |
+| `models` | logistic regression, LeNet, ResNet-18 |
+| `network` | any module and loss as functions of one flat vector, by autograd |
+| `logistic` | the same for logistic regression, in closed form |
 """

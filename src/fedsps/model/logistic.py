@@ -1,4 +1,7 @@
-"""Logistic regression's loss and gradient in closed form: the paper's convex model, without autograd."""
+"""Logistic regression's loss and gradient in closed form: the paper's convex model, without autograd.
+
+It computes what `Network` computes, in two matrix products for all clients at once.
+"""
 
 import torch
 import torch.nn.functional as F
@@ -41,7 +44,7 @@ class Logistic(Network):
         return self.width == 1 or not is_masked(targets)
 
     def sample_bytes(self, inputs: Tensor, targets: Tensor) -> int:
-        """The logits and a few tensors of their shape."""
+        """The logits of a sample and a few tensors of their shape; an estimate, since autograd keeps nothing here."""
         return 8 * self._sizes[1] * self.x.element_size()
 
 
@@ -66,11 +69,14 @@ def losses_and_slope(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
 def network_of(module: nn.Module, loss: Loss = F.cross_entropy) -> Network:
     """The fastest `Network` for a module and a loss: closed forms where there are any, autograd for the rest.
 
+    The closed form is taken for `LogisticRegression` itself (no subclass, no frozen parameter) under the plain mean of
+    its own loss: the cross-entropy, or the binary one for two classes.
+
     >>> type(network_of(LogisticRegression(4, 3))).__name__, type(network_of(nn.Linear(4, 3))).__name__
     ('Logistic', 'Network')
     """
     if type(module) is LogisticRegression and all(parameter.requires_grad for parameter in module.parameters()):
-        own = F.binary_cross_entropy_with_logits if len(module.bias) == 1 else F.cross_entropy
-        if plain_mean(loss) is own:
+        matching_loss = F.binary_cross_entropy_with_logits if len(module.bias) == 1 else F.cross_entropy
+        if plain_mean(loss) is matching_loss:
             return Logistic(module, loss)
     return Network(module, loss)

@@ -14,6 +14,13 @@ class LogisticRegression(nn.Module):
 
     With `classes` > 2 softmax regression: logits `[B, classes]`, for the cross-entropy. With two classes one logit a
     sample, `[B]`, for the binary cross-entropy on logits.
+
+    Args:
+        features: the number of values of one sample.
+        classes: how many there are, at least 2.
+
+    >>> LogisticRegression(features=4, classes=3)(torch.ones(5, 2, 2)).shape
+    torch.Size([5, 3])
     """
 
     def __init__(self, features: int, classes: int) -> None:
@@ -24,7 +31,7 @@ class LogisticRegression(nn.Module):
         self.bias = nn.Parameter(torch.zeros(1 if classes == 2 else classes))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Logits."""
+        """Logits `[B, classes]`, or `[B]` for two classes, of inputs `[B, *]`."""
         logits = F.linear(inputs.flatten(1), self.weight, self.bias)
         return logits.squeeze(1) if len(self.bias) == 1 else logits
 
@@ -35,6 +42,17 @@ class LeNet(nn.Module):
     conv 5x5, 6 channels, padding 2 - ReLU - max-pool 2
     conv 5x5, 16 channels           - ReLU - max-pool 2
     linear 120 - ReLU - linear 84 - ReLU - linear classes
+
+    Args:
+        channels: of an image.
+        side: its height and width, at least 12.
+        classes: how many logits come out.
+
+    References:
+        LeCun, Bottou, Bengio, Haffner: Gradient-Based Learning Applied to Document Recognition, Proc. IEEE 86, 1998.
+
+    >>> sum(parameter.numel() for parameter in LeNet().parameters())
+    61706
     """
 
     channels_last = True  # see `Network`
@@ -55,7 +73,7 @@ class LeNet(nn.Module):
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits."""
+        """Logits `[B, classes]` of images `[B, channels, side, side]`."""
         logits: Tensor = self.classifier(self.convolutions(images).flatten(1))
         return logits
 
@@ -69,6 +87,18 @@ class ResNet18(nn.Module):
     Four stages of two blocks at `width`, 2, 4 and 8 times `width` channels: 11 173 962 parameters at width 64 and 10
     classes. `norm="batch"` is what the code that the paper builds on uses; `"group"` has no running statistics, the
     usual choice for non-i.i.d. clients.
+
+    Args:
+        channels: of an image.
+        classes: how many logits come out.
+        width: channels of the first stage; a small one makes a small model for trials.
+        norm: "batch", or "group" with 8 groups (fewer where 8 does not divide the channels).
+
+    References:
+        He, Zhang, Ren, Sun: Deep Residual Learning for Image Recognition, CVPR 2016.
+
+    >>> ResNet18(width=4, norm="group")(torch.zeros(2, 3, 16, 16)).shape
+    torch.Size([2, 10])
     """
 
     channels_last = True  # see `Network`
@@ -90,13 +120,16 @@ class ResNet18(nn.Module):
         self.classifier = nn.Linear(before, classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits."""
+        """Logits `[B, classes]` of images `[B, channels, height, width]` of any size."""
         logits: Tensor = self.classifier(self.blocks(self.stem(images)).mean((-2, -1)))
         return logits
 
 
 class _Block(nn.Module):
-    """Two 3x3 convolutions and a shortcut."""
+    """Two 3x3 convolutions and a shortcut: `relu(residual(u) + shortcut(u))`.
+
+    The shortcut is the identity, or a 1x1 convolution where the stride or the number of channels changes.
+    """
 
     def __init__(self, before: int, after: int, stride: int, norm: Norm) -> None:
         super().__init__()
@@ -116,6 +149,7 @@ class _Block(nn.Module):
 
 
 def _normalisation(norm: Norm, channels: int) -> nn.Module:
+    """Batch norm, or group norm with the largest of 8, 4, 2 and 1 groups that divides the channels."""
     if norm == "batch":
         return nn.BatchNorm2d(channels)
     groups = next(groups for groups in (8, 4, 2, 1) if channels % groups == 0)

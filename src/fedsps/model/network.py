@@ -1,4 +1,8 @@
-"""The only file that knows `nn.Module`: it turns a module and a loss into functions of one flat vector x."""
+"""The only file that knows `nn.Module`: it turns a module and a loss into functions of one flat vector x.
+
+Everything is functional: parameters and buffers go in, and a new value comes out. So one network serves all clients, in
+turn or at once, and a round that is broken off leaves nothing behind.
+"""
 
 import copy
 import hashlib
@@ -68,7 +72,7 @@ class Network:
 
     @property
     def buffers(self) -> Tensors:
-        """The given module's buffers."""
+        """The given module's buffers by name, each `[*]`: what clients start from in the first round."""
         return self._buffers
 
     @property
@@ -131,10 +135,12 @@ class Network:
     def _batch_loss(
         self, parameters: Tensors, buffers: Tensors, inputs: Tensor, targets: Tensor
     ) -> tuple[Tensor, Tensors]:
+        """The loss of one client's batch and the buffers after it, for losses that must see a batch whole."""
         outputs, after = self._forward(parameters, buffers, inputs)
         return self.loss(outputs, targets), after
 
     def _parameters(self, x: Tensor) -> Tensors:
+        """The module's parameters by name out of x, `[..., d]` to `[..., *shape]` each, as views."""
         pieces = x.split(self._sizes, dim=-1)
         return {
             name: piece.unflatten(-1, shape) if shape else piece.squeeze(-1)
@@ -193,6 +199,10 @@ class Network:
 
         The prediction is the class with the largest output, or the sign of a single logit under a binary
         cross-entropy.
+
+        >>> network = Network(nn.Linear(2, 3))
+        >>> network.hits(torch.tensor([[0.1, 0.9, 0.0], [0.2, 0.1, 0.0]]), torch.tensor([1, 2]))
+        tensor([1., 0.])
         """
         if is_binary(self._loss):
             return ((outputs > 0) == (targets > 0.5)).to(outputs.dtype) if outputs.shape == targets.shape else None
@@ -211,7 +221,11 @@ class Network:
         return targets.long() if is_cross_entropy(self._loss) and not targets.is_floating_point() else targets
 
     def check_targets(self, outputs: Tensor, targets: Tensor) -> None:
-        """Refuse class numbers that the model has no output for."""
+        """Refuse class numbers that the model has no output for.
+
+        Raises:
+            ConfigurationError: a target is below 0 or not below the number of outputs; ignored ones do not count.
+        """
         if not is_cross_entropy(self._loss) or targets.is_floating_point() or outputs.ndim < 2:
             return
         counted = targets[targets != getattr(self._loss, "ignore_index", IGNORED)]
@@ -222,7 +236,10 @@ class Network:
             )
 
     def sample_bytes(self, inputs: Tensor, targets: Tensor) -> int:
-        """What the forward pass of one sample keeps for the backward, measured on a batch by watching autograd."""
+        """What the forward pass of one sample keeps for the backward, measured on a batch by watching autograd.
+
+        The stacked engine divides its memory by this. Storages are counted once, however many views of them are kept.
+        """
         kept: dict[int, int] = {}
 
         def watch(tensor: Tensor) -> Tensor:
@@ -235,19 +252,24 @@ class Network:
         return sum(kept.values()) // len(inputs)
 
     def module(self, x: Tensor, buffers: Tensors) -> nn.Module:
-        """A copy of the module with these parameters and buffers, in evaluation mode."""
+        """A copy of the module with these parameters `x [d]` and buffers, in evaluation mode.
+
+        >>> network = Network(nn.Linear(2, 1))
+        >>> network.module(torch.tensor([1.0, 2.0, 3.0]), {})(torch.ones(1, 2)).item()
+        6.0
+        """
         module = copy.deepcopy(self._module).eval()
         with torch.no_grad():
-            own = dict(module.named_parameters())
+            parameters = dict(module.named_parameters())
             for name, value in self._parameters(x).items():
-                own[name].copy_(value)
+                parameters[name].copy_(value)
             for name, buffer in module.named_buffers():
                 buffer.copy_(buffers[name])
         return module
 
 
 class _WithBuffers(nn.Module):
-    """A module that returns its buffers beside its outputs."""
+    """A module that returns its buffers beside its outputs, so that `functional_call` hands out those that it made."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -284,7 +306,12 @@ def _over_parameters(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def trainable(module: nn.Module) -> dict[str, nn.Parameter]:
-    """The module's trainable parameters, once it is sure that they make one vector."""
+    """The module's trainable parameters, once it is sure that they make one vector.
+
+    Raises:
+        ConfigurationError: a parameter is not initialised yet (a lazy module), none is trainable, or they differ in
+            dtype or device.
+    """
     lazy = [name for name, parameter in module.named_parameters() if nn.parameter.is_lazy(parameter)]
     if lazy:
         raise ConfigurationError(
@@ -304,7 +331,14 @@ def trainable(module: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def plain_mean(loss: Loss) -> Callable[..., Tensor] | None:
-    """The functional form of a loss that is the plain mean of its samples' losses; None if it is not known to be."""
+    """The functional form of a loss that is the plain mean of its samples' losses; None if it is not known to be.
+
+    Such a loss can be taken sample by sample, over all clients at once and in pieces. Only torch's two cross-entropies
+    without weights, smoothing or another reduction are known to be such; a subclass is not.
+
+    >>> plain_mean(nn.CrossEntropyLoss()) is F.cross_entropy, plain_mean(nn.CrossEntropyLoss(label_smoothing=0.1))
+    (True, None)
+    """
     if type(loss) is nn.CrossEntropyLoss:
         plain = loss.weight is None and loss.reduction == "mean" and loss.label_smoothing == 0
         return F.cross_entropy if plain and loss.ignore_index == IGNORED else None
