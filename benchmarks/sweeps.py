@@ -8,6 +8,7 @@ import argparse
 import itertools
 import time
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,7 +32,9 @@ def main() -> None:
     asked = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    grid = [dict(zip(PAPER_GRID, point, strict=True)) for point in itertools.product(*PAPER_GRID.values())]
+    grid: list[dict[str, Any]] = [
+        dict(zip(PAPER_GRID, point, strict=True)) for point in itertools.product(*PAPER_GRID.values())
+    ]
     algorithms = [fedsps.FedAMS(**point) for point in grid][: asked.settings]
     network = network_of(fedsps.LogisticRegression(784, 10))
     data = ClientData(torch.rand(60_000, 784), torch.randint(10, (60_000,)), np.full(10, 6000))

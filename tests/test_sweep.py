@@ -18,6 +18,7 @@ from fedsps.engine.setup import Setup
 from fedsps.engine.sweep import Sweep
 from fedsps.model import span
 from fedsps.model.logistic import network_of
+from fedsps.runs.parallel import run_all
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
 
@@ -67,7 +68,7 @@ def test_every_algorithm(name, weights):
     algorithms, clients = variants(ALGORITHMS[name]), make_clients()
     model = fedsps.LogisticRegression(4, 3).double()
     settings = {
-        "rounds": 5, "local_steps": 3, "batch_size": 10, "cohort": 5 if "client" in name else 3, "weights": weights,
+        "rounds": 3, "local_steps": 2, "batch_size": 10, "cohort": 5 if "client" in name else 3, "weights": weights,
         "evaluate_every": 2,
     }  # fmt: skip
     swept = sweep(algorithms, model, clients, clients[0], **settings).run()
@@ -80,7 +81,7 @@ def test_every_algorithm_on_a_module(name):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 3)).double()
     algorithms, clients = variants(ALGORITHMS[name]), make_clients(sizes=(4, 9, 9, 30, 12))
-    settings = {"rounds": 3, "local_steps": 2, "batch_size": 8, "cohort": 5 if "client" in name else 3}
+    settings = {"rounds": 2, "local_steps": 2, "batch_size": 8, "cohort": 5 if "client" in name else 3}
     assert_as_alone(sweep(algorithms, model, clients, **settings).run(), algorithms, model, clients, **settings)
 
 
@@ -108,6 +109,8 @@ def test_the_span_is_used_where_the_rules_need_no_coordinates(monkeypatch):
 
     class Own(fedsps.rules.SPS):
         """It may look at coordinates: what it extends says nothing of it."""
+
+        in_sweep = True
 
     used.clear()
     sweep(variants(fedsps.Algorithm(stepsize=Own())), model, clients, rounds=1, batch_size=3).run()
@@ -192,5 +195,55 @@ def test_what_can_be_stacked():
         assert not can_stack([fedsps.FedSPS(), other])
     assert not can_stack([fedsps.FedSPSGlobal(), fedsps.FedSPSGlobal(initial=0.1)])
     assert not can_stack([fedsps.FedAMS(option=1), fedsps.FedAMS(option=2)])
+
+    class Own(fedsps.rules.Constant):
+        """It may do with its number what only numbers can do."""
+
+    assert not can_stack([fedsps.Algorithm(stepsize=Own(stepsize)) for stepsize in (0.1, 0.2)])
     one, two = stack([fedsps.FedSPS(cap=1.0), fedsps.FedSPS(cap=3.0)], torch.zeros(1).double(), False).stepsize.cap
     assert (one, two) == (1.0, 3.0)
+
+
+def test_runs_of_a_sweep_are_kept_marked_and_run_again_where_exact_ones_are_asked_for(tmp_path):
+    specs = [fedsps.Spec.of(f"fedavg:client_stepsize={stepsize}", rounds=4) for stepsize in (0.1, 0.5, 1.0)]
+    together = run_all(specs, tmp_path)
+    assert [one.provenance["sweep"] for one in together] == [3, 3, 3]
+    assert [one.spec for one in together] == specs
+    again = fedsps.run(specs[1], tmp_path)
+    assert again.history.equals(together[1].history), "it is taken as it is"
+    exact = fedsps.run(specs[1], tmp_path, exact=True)
+    assert "sweep" not in exact.provenance
+    np.testing.assert_allclose(exact.history["train_loss"], again.history["train_loss"], rtol=1e-5)
+    assert fedsps.run(specs[1], tmp_path).history.equals(exact.history)
+    alone = run_all(specs, tmp_path / "alone", exact=True)
+    assert not any("sweep" in one.provenance for one in alone)
+    assert alone[1].history.drop(columns="seconds").equals(exact.history.drop(columns="seconds"))
+
+
+def test_two_processes_share_a_sweep(tmp_path):
+    specs = [fedsps.Spec.of(f"fedsps:cap={cap}", rounds=3) for cap in range(1, 11)]
+    rows = []
+    found = run_all(specs, tmp_path, jobs=2, watch=lambda number, row: rows.append(number))
+    assert [one.provenance["sweep"] for one in found] == [5] * 10
+    assert [one.spec for one in found] == specs
+    assert set(rows) <= set(range(10))
+
+
+def test_what_cannot_be_stacked_runs_alone(tmp_path):
+    words = ["fedsps:smoothing=paper", "fedsps:cap=2", "fedavg", "sps+topk:share=0.5", "sps+topk:share=0.1"]
+    found = run_all([fedsps.Spec.of(word, rounds=2) for word in words], tmp_path)
+    assert not any("sweep" in one.provenance for one in found)
+    seeds = run_all([fedsps.Spec.of("fedavg", rounds=2, seed=seed) for seed in (0, 1)], tmp_path)
+    assert [one.spec.plan.seed for one in seeds] == [0, 1]
+
+
+def test_networks_that_gain_nothing_are_not_swept():
+    assert network_of(fedsps.LogisticRegression(4, 3)).can_sweep
+    assert network_of(nn.Linear(4, 3)).can_sweep
+    for module in (
+        nn.Sequential(nn.Linear(4, 3), nn.Dropout()),
+        nn.BatchNorm1d(4),
+        fedsps.LeNet(),
+        nn.Linear(1000, 300),
+    ):
+        assert not network_of(module).can_sweep

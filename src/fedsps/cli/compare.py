@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from fedsps.cli.options import ALGORITHM_HELP, AsJson, EngineName, Fresh, Jobs, Runs, Threads, with_settings
+from fedsps.cli.options import ALGORITHM_HELP, AsJson, EngineName, Exact, Fresh, Jobs, Runs, Threads, with_settings
 from fedsps.cli.terminal import bars_of, note, print_comparison, print_json, say
 from fedsps.report import plot
 from fedsps.report.compare import chosen_algorithms, compare, specs_of
@@ -35,6 +35,7 @@ def compare_command(
     jobs: Jobs = 1,
     runs: Runs = Path("runs"),
     fresh: Fresh = False,
+    exact: Exact = False,
     as_json: AsJson = False,
     threads: Threads = 1,
     engine: EngineName = "auto",
@@ -49,7 +50,7 @@ def compare_command(
         plot.check(figure)
     spec = Spec.of(**settings)
     specs = specs_of(list(chosen_algorithms(words)), spec, seeds)
-    with bars_of(specs, runs, fresh) as watch:
+    with bars_of(specs, runs, fresh, exact) as watch:
         compared = compare(
             words,
             spec=spec,
@@ -58,6 +59,7 @@ def compare_command(
             runs=runs,
             jobs=jobs,
             fresh=fresh,
+            exact=exact,
             engine=engine,
             watch=watch,
         )

@@ -26,6 +26,9 @@ ALGORITHM_HELP = (
 
 Runs = Annotated[Path, typer.Option(help="Folder of the run folders, each named by the digest of its spec.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Train again even if the run is there already.")]
+Exact = Annotated[
+    bool, typer.Option("--exact", help="Each run by itself: no sweeps, whose numbers are the same up to rounding.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print a machine-readable summary instead of a table.")]
 Threads = Annotated[int, typer.Option(help="Torch threads; one is fastest for small models.", min=1)]
 Jobs = Annotated[int, typer.Option(help="Runs at the same time, in processes of one thread each.", min=1)]

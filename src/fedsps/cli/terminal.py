@@ -41,7 +41,7 @@ def note(message: str) -> None:
 
 
 @contextmanager
-def bars_of(specs: Sequence[Spec], runs: Path, fresh: bool) -> Iterator[Watch]:
+def bars_of(specs: Sequence[Spec], runs: Path, fresh: bool, exact: bool = False) -> Iterator[Watch]:
     """A live bar for each run; what is yielded moves them. Ctrl-C says how to go on.
 
     Bars end with the final loss or the round of divergence, read from the run folders, and say which runs were there
@@ -50,10 +50,11 @@ def bars_of(specs: Sequence[Spec], runs: Path, fresh: bool) -> Iterator[Watch]:
     Args:
         specs: of the runs, in the order in which `watch` numbers them.
         runs: the folder of run folders.
+        exact: whether results of sweeps count as not there.
         fresh: whether runs that are there are trained again.
     """
     several_seeds = len({spec.plan.seed for spec in specs}) > 1
-    there = [is_done(spec, runs) and not fresh for spec in specs]
+    there = [is_done(spec, runs, exact) and not fresh for spec in specs]
     with Progress(*bar_columns(), console=screen) as progress:
         bars = []
         for spec in specs:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from fedsps.cli.options import ALGORITHM_HELP, AsJson, EngineName, Fresh, Runs, Threads, with_settings
+from fedsps.cli.options import ALGORITHM_HELP, AsJson, EngineName, Exact, Fresh, Runs, Threads, with_settings
 from fedsps.cli.terminal import bars_of, print_comparison, print_json, say
 from fedsps.errors import ConfigurationError
 from fedsps.methods.notation import parse
@@ -28,6 +28,7 @@ def train_command(
     algorithm: Annotated[str, typer.Argument(help=ALGORITHM_HELP)] = "fedsps",
     runs: Runs = Path("runs"),
     fresh: Fresh = False,
+    exact: Exact = False,
     as_json: AsJson = False,
     threads: Threads = 1,
     engine: EngineName = "auto",
@@ -38,8 +39,8 @@ def train_command(
     if others:
         raise ConfigurationError(f"{algorithm!r} names {1 + len(others)} runs: train takes one, compare takes several")
     spec = Spec.of(chosen, **settings)
-    with bars_of([spec], runs, fresh) as watch:
-        result = run(spec, runs, fresh=fresh, engine=engine, callback=lambda row: watch(0, row))
+    with bars_of([spec], runs, fresh, exact) as watch:
+        result = run(spec, runs, fresh=fresh, exact=exact, engine=engine, callback=lambda row: watch(0, row))
     if as_json:
         print_json({"digest": spec.digest, "folder": str(runs / spec.digest), "summary": result.summary})
         return

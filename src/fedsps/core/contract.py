@@ -200,9 +200,12 @@ class Part:
         sends: names in the clients' messages, beside the server rule's own.
         in_span: whether its work on clients needs of vectors their sums, products with scalars and norms alone, and no
             coordinates. It speaks of the class itself and not of those that extend it.
+        in_sweep: whether its floating parameters may be tensors, one number for each setting of a sweep: they then go
+            with scalars as they are, and with vectors by `along`. It too speaks of the class itself.
     """
 
     in_span: ClassVar[bool] = False
+    in_sweep: ClassVar[bool] = False
     word: ClassVar[str] = ""
     receives: ClassVar[tuple[str, ...]] = ()
     sends: ClassVar[tuple[str, ...]] = ()

@@ -159,6 +159,7 @@ class Average(ServerRule):
     """
 
     in_span: ClassVar[bool] = True
+    in_sweep: ClassVar[bool] = True
     word: ClassVar[str] = "average"
     stepsize: float = 1.0
 

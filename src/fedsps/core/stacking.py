@@ -60,6 +60,8 @@ def _stacked(values: Sequence[Any], name: str, like: Tensor, on_clients: bool) -
         column = torch.tensor(values, dtype=like.dtype, device=like.device)
         return column.unsqueeze(-1) if on_clients else column
     if is_dataclass(first) and all(type(value) is type(first) for value in values):
+        if not vars(type(first)).get("in_sweep", False):
+            raise ConfigurationError(f"{type(first).__name__} does not say that its parameters may be tensors")
         made = copy.copy(first)
         for field in fields(first):
             own = [getattr(value, field.name) for value in values]

@@ -96,6 +96,7 @@ def compare(
     runs: str | Path = "runs",
     jobs: int = 1,
     fresh: bool = False,
+    exact: bool = False,
     engine: Engine = "auto",
     watch: Watch | None = None,
     **plan: Unpack[Knobs],
@@ -117,6 +118,8 @@ def compare(
         runs: the folder of run folders, with a spec.
         jobs: runs at the same time, in processes of one thread each; with a spec.
         fresh: train again even if a run is there already; with a spec.
+        exact: each run by itself; else runs that differ in numbers alone are computed together, with the same numbers
+            up to rounding.
         engine: see `train`.
         watch: called with the number of the run and the row of its last round.
         **plan: the fields of `Plan`; with a spec those that differ from its own.
@@ -134,7 +137,7 @@ def compare(
         raise ConfigurationError("compare takes either a spec, or a model and clients")
     if spec is not None:
         specs = specs_of(list(chosen), replace(spec, plan=replace(spec.plan, **plan)), seeds)
-        results = run_all(specs, runs, jobs=jobs, fresh=fresh, engine=engine, watch=watch)
+        results = run_all(specs, runs, jobs=jobs, fresh=fresh, exact=exact, engine=engine, watch=watch)
     else:
         if model is None or clients is None:
             raise ConfigurationError("compare needs both a model and clients, or a spec")

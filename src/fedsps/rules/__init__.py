@@ -33,6 +33,7 @@ from fedsps.core.kinds import Penalty as Penalty
 from fedsps.core.kinds import ServerRule as ServerRule
 from fedsps.core.kinds import StepsizeRule as StepsizeRule
 from fedsps.core.vectors import Tensors as Tensors
+from fedsps.core.vectors import along as along
 from fedsps.core.vectors import like as like
 from fedsps.core.vectors import norm_sq as norm_sq
 from fedsps.core.vectors import scalars as scalars

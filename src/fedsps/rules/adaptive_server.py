@@ -34,6 +34,7 @@ class Adagrad(ServerRule):
     """
 
     in_span: ClassVar[bool] = True
+    in_sweep: ClassVar[bool] = True
     word: ClassVar[str] = "adagrad"
     stepsize: float = 0.1
     b1: float = 0.9
@@ -73,6 +74,7 @@ class Adam(Adagrad):
     """
 
     in_span: ClassVar[bool] = True
+    in_sweep: ClassVar[bool] = True
     word: ClassVar[str] = "adam"
     b2: float = 0.99
 
@@ -91,6 +93,7 @@ class Yogi(Adam):
     """Yogi on the server: `v <- v - (1 - b2) Delta^2 sign(v - Delta^2)`; the parameters are Adam's."""
 
     in_span: ClassVar[bool] = True
+    in_sweep: ClassVar[bool] = True
     word: ClassVar[str] = "yogi"
 
     def second_moment(self, v: Tensor, square: Tensor) -> Tensor:
@@ -120,6 +123,7 @@ class AMSGrad(ServerRule):
     """
 
     in_span: ClassVar[bool] = True
+    in_sweep: ClassVar[bool] = True
     word: ClassVar[str] = "amsgrad"
     stepsize: float = 1.0
     b1: float = 0.9

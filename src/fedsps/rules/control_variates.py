@@ -31,6 +31,7 @@ class ControlVariates(Direction):
         Learning, ICML 2020.
     """
 
+    in_sweep: ClassVar[bool] = True
     word: ClassVar[str] = "scaffold"
     stepsize: float = 0.1
     receives: ClassVar[tuple[str, ...]] = ("control",)

@@ -37,6 +37,7 @@ class GlobalStepsize(StepsizeRule):
     """
 
     in_span: ClassVar[bool] = True
+    in_sweep: ClassVar[bool] = True
 
     local: SPS = field(default_factory=SPS)
     formula: Formula = "a"

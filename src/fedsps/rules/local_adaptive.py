@@ -32,6 +32,7 @@ class LazyAdagrad(Direction):
         Learning Rates, 2019.
     """
 
+    in_sweep: ClassVar[bool] = True
     start: float = 1.0
     eps: float = 1.0
     receives: ClassVar[tuple[str, ...]] = ("squares",)
@@ -83,6 +84,7 @@ class LocalMoments(Direction):
         Chen, Li, Li: Toward Communication Efficient Adaptive Gradient Method, FODS 2020.
     """
 
+    in_sweep: ClassVar[bool] = True
     b1: float = 0.9
     b2: float = 0.99
     eps: float = 1e-3
@@ -140,6 +142,7 @@ class LastStep(ServerRule):
         stepsize: the clients' stepsize; `LocalMoments` goes with this server alone.
     """
 
+    in_sweep: ClassVar[bool] = True
     stepsize: float = 0.1
 
     def __call__(self, state: Tensors, x: Tensor, mean: Tensors) -> tuple[Tensor, Tensors]:

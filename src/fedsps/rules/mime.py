@@ -46,6 +46,7 @@ class SharedMomentum(Direction):
         Federated Learning, NeurIPS 2021.
     """
 
+    in_sweep: ClassVar[bool] = True
     word: ClassVar[str] = "mimelite"
     momentum: float = 0.9
     receives: ClassVar[tuple[str, ...]] = ("server_momentum",)
@@ -90,6 +91,7 @@ class Mimicry(SharedMomentum):
         momentum: b.
     """
 
+    in_sweep: ClassVar[bool] = True
     word: ClassVar[str] = "mime"
     receives: ClassVar[tuple[str, ...]] = ("full_gradient", "server_momentum")
     method: ClassVar[str] = "MIME"

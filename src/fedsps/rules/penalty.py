@@ -30,6 +30,7 @@ class Proximal(Penalty):
     (tensor(6.2500), tensor([1.5000, 2.0000]))
     """
 
+    in_sweep: ClassVar[bool] = True
     word: ClassVar[str] = "prox"
     mu: float = 0.1
 

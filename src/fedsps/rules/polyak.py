@@ -107,6 +107,7 @@ class SPS(PolyakRule):
     """
 
     in_span: ClassVar[bool] = True
+    in_sweep: ClassVar[bool] = True
     word: ClassVar[str] = "sps"
     smoothing: Smoothing | None = None
 
@@ -156,6 +157,7 @@ class DecSPS(PolyakRule):
     """
 
     in_span: ClassVar[bool] = True
+    in_sweep: ClassVar[bool] = True
     word: ClassVar[str] = "decsps"
     clock: Clock = "global"
     reset: bool = False

@@ -29,6 +29,7 @@ class Momentum(ServerRule):
     """
 
     in_span: ClassVar[bool] = True
+    in_sweep: ClassVar[bool] = True
     word: ClassVar[str] = "momentum"
     stepsize: float = 1.0
     beta: float = 0.9
@@ -64,6 +65,7 @@ class Extrapolation(ServerRule):
     """
 
     in_span: ClassVar[bool] = True
+    in_sweep: ClassVar[bool] = True
     word: ClassVar[str] = "fedexp"
     eps: float = 1e-3
     sends: ClassVar[tuple[str, ...]] = ("delta_norm_sq",)

@@ -27,6 +27,7 @@ class Constant(StepsizeRule):
     """
 
     in_span: ClassVar[bool] = True
+    in_sweep: ClassVar[bool] = True
     word: ClassVar[str] = "constant"
     is_constant: ClassVar[bool] = True
     stepsize: float = 0.1
@@ -59,6 +60,7 @@ class LocalSmoothness(StepsizeRule):
     """
 
     in_span: ClassVar[bool] = True
+    in_sweep: ClassVar[bool] = True
     word: ClassVar[str] = "smoothness"
     initial: float = 0.2
     gamma: float = 2.0
