@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-real browser smoke lint types wheel federation bench clean
+.PHONY: help demo test test-real browser smoke lint types docs generate wheel federation bench clean
 
 help:
 	@echo "make demo       install into .venv and compare FedSPS, FedDecSPS and FedAvg on digits (demo/compare.png)"
@@ -13,6 +13,8 @@ help:
 	@echo "make test-real  the tests that need real processes, signals or browsers (installs chromium if it is missing)"
 	@echo "make smoke      every page of the reproduction, as small as it gets"
 	@echo "make lint       ruff format and lint          make types   mypy, strict"
+	@echo "make docs       the documentation as a site, build/site/index.html"
+	@echo "make generate   write the tables that the classes give into the documentation"
 	@echo "make wheel      build the wheel, install it elsewhere and run it"
 	@echo "make federation two nodes with TLS train the example; compared with the local engine"
 	@echo "make bench      milliseconds a round of the engines"
@@ -31,6 +33,11 @@ $(VENV)/.test: pyproject.toml constraints.txt
 $(VENV)/.dev: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) -e '.[dev]'
+	touch $@
+
+$(VENV)/.docs: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) -e '.[docs]'
 	touch $@
 
 demo: $(VENV)/.demo
@@ -62,6 +69,15 @@ lint: $(VENV)/.dev
 
 types: $(VENV)/.dev
 	$(BIN)/mypy
+
+# from scratch, warnings are errors; then no page may need a network or link to nothing
+docs: $(VENV)/.docs
+	rm -rf build/site
+	$(BIN)/python -m sphinx -q -E -W -n --keep-going -c docs -d build/doctrees . build/site
+	$(BIN)/python .ci/check_site.py build/site
+
+generate: $(VENV)/.demo
+	$(BIN)/python docs/generate.py
 
 wheel: $(VENV)/.dev
 	PYTHON=$(BIN)/python ./.ci/check-wheel

@@ -138,6 +138,18 @@ def test_links(page):
         assert not anchor or anchor in anchors(target), f"{link}: no such heading"
 
 
+def test_the_contents_lead_to_every_page():
+    contents = [DOCS / "index.md", DOCS / "methods" / "README.md"]
+    listed = {
+        (page.parent / link).resolve()
+        for page in contents
+        for link in re.findall(r"^(?:- |\| )\[[^\]]+\]\((\S+\.md)\)", page.read_text(), re.MULTILINE)
+    }
+    assert {*PAGES, *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"))} - listed == {
+        contents[0]
+    }
+
+
 # Code
 
 RUNNABLE = [(page, code) for page in PAGES for code in blocks(page, "python") if code.startswith("# runs as is\n")]
