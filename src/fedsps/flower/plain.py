@@ -68,7 +68,7 @@ class PlainTransport:
             heard: where the answers go.
 
         Returns:
-            Events: who did not answer, was refused, or had lost its state.
+            The events, that is who did not answer, was refused, or had lost its state.
         """
         message, trace = rehearse(setup, state, exchange)
         if self.membership.config.privacy is not None:
