@@ -241,9 +241,17 @@ def test_networks_that_gain_nothing_are_not_swept():
     assert network_of(fedsps.LogisticRegression(4, 3)).can_sweep
     assert network_of(nn.Linear(4, 3)).can_sweep
     for module in (
-        nn.Sequential(nn.Linear(4, 3), nn.Dropout()),
         nn.BatchNorm1d(4),
         fedsps.LeNet(),
         nn.Linear(1000, 300),
     ):
         assert not network_of(module).can_sweep
+
+
+def test_models_that_draw_random_numbers_are_not_swept(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.py").write_text(
+        "from torch import nn\ndef make():\n    return nn.Sequential(nn.Linear(64, 10), nn.Dropout(0.5))\n"
+    )
+    specs = [fedsps.Spec.of(f"fedsps:cap={cap}", model="net.py:make", rounds=2) for cap in (1.0, 2.0)]
+    assert not any("sweep" in result.provenance for result in run_all(specs, "runs"))

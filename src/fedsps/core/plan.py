@@ -20,6 +20,11 @@ def knob(default: Any, panel: str, help: str) -> Any:
     return field(default=default, metadata={"panel": panel, "help": help})
 
 
+def plumbing(default: Any, panel: str, help: str) -> Any:
+    """As `knob`, for a field that does not change the numbers of a run: it is recorded, but not part of the digest."""
+    return field(default=default, metadata={"panel": panel, "help": help, "plumbing": True})
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """How long, on how much and how often: everything about a run but its data, its model and its algorithm.
@@ -37,6 +42,9 @@ class Plan:
         seed: decides cohorts and batches (in a spec also the partition and the model's start).
         evaluate_every: rounds between two evaluations; the last round is always evaluated. 0: never.
         evaluate_from: the first round that may be evaluated; a search needs none before its last tenth.
+        workers: clients that are computed side by side, each on one core, where a model is trained one client after
+            another; None for the cores that this process may use, where a short trial says that it pays. It does not
+            change the numbers, and is not part of a run's digest.
 
     >>> plan = Plan(rounds=20, cohort=3, evaluate_every=8)
     >>> plan.active(10), [round for round in range(1, 21) if plan.is_evaluated(round)]
@@ -55,6 +63,7 @@ class Plan:
     seed: int = knob(0, "Training", "Decides partition, start, cohorts and batches.")
     evaluate_every: int = knob(1, "Training", "Rounds between two evaluations; 0: never.")
     evaluate_from: int = knob(1, "Training", "The first round that may be evaluated; the last one always is.")
+    workers: int | None = plumbing(None, "Training", "Clients computed side by side; all: the cores, where it pays.")
 
     def __post_init__(self) -> None:
         for name, least in (
@@ -62,7 +71,7 @@ class Plan:
             *(("evaluate_every", 0), ("evaluate_from", 1)),
         ):
             object.__setattr__(self, name, count(name, getattr(self, name), least))
-        for name in ("batch_size", "cohort"):
+        for name in ("batch_size", "cohort", "workers"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, count(f"{name} (None: all)", getattr(self, name)))
         choice("weights", self.weights, get_args(Weights))
@@ -88,6 +97,10 @@ class Plan:
         return round >= self.evaluate_from and round % self.evaluate_every == 0
 
 
+PLUMBING = tuple(one.name for one in fields(Plan) if "plumbing" in one.metadata)
+"""The fields of a plan that do not change a run's numbers."""
+
+
 class Knobs(TypedDict, total=False):
     """A plan's fields as keyword arguments, for functions that take a plan in parts: `train(..., rounds=500)`."""
 
@@ -100,6 +113,7 @@ class Knobs(TypedDict, total=False):
     seed: int
     evaluate_every: int
     evaluate_from: int
+    workers: int | None
 
 
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -7,13 +7,14 @@ from dataclasses import replace
 
 from fedsps.core.contract import Exchange
 from fedsps.core.streams import Indices
-from fedsps.engine.answer import answer, combine
+from fedsps.engine.answer import Answer, answer, combine
 from fedsps.engine.round import Collected
 from fedsps.engine.setup import Setup, State
+from fedsps.engine.workers import side_by_side
 
 
 def collect(setup: Setup, state: State, exchange: Exchange, audience: Indices) -> Collected:
-    """Each client's work in turn, then the means.
+    """Each client's work in turn, or by several workers side by side, then the means in the order of the clients.
 
     Args:
         setup: of the run.
@@ -23,11 +24,14 @@ def collect(setup: Setup, state: State, exchange: Exchange, audience: Indices) -
     """
     received = exchange.broadcast(state.server)
     states = {name: value.clone() for name, value in state.clients.items()}
-    answers = []
-    for client in audience.tolist():
+
+    def share(client: int) -> Answer:
         # cloned: a view would change with the state
-        client_state = {name: value[client].clone() for name, value in states.items()}
-        answers.append(answer(setup, exchange, state.round, state.x, state.buffers, received, client, client_state))
-        for name, value in answers[-1].own.items():
+        client_state = {name: value[client].clone() for name, value in state.clients.items()}
+        return answer(setup, exchange, state.round, state.x, state.buffers, received, client, client_state)
+
+    answers = side_by_side(share, audience.tolist(), setup.workers)
+    for client, done in zip(audience.tolist(), answers, strict=True):
+        for name, value in done.own.items():
             states[name][client] = value
     return replace(combine(setup, state, exchange, audience, answers), states=states)

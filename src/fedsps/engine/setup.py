@@ -30,6 +30,8 @@ class Setup:
         algorithm: the method.
         memory_limit: bytes that the stacked engine may fill with one chunk of clients.
         sample_bytes: what one sample's forward pass keeps for the backward.
+        workers: clients that the loop engine computes side by side.
+        is_random: whether the model draws random numbers in training, as dropout does.
     """
 
     plan: Plan
@@ -38,6 +40,8 @@ class Setup:
     algorithm: Algorithm
     memory_limit: int = 2 * 2**30
     sample_bytes: int = 0
+    workers: int = 1
+    is_random: bool = False
 
     def __post_init__(self) -> None:
         self.algorithm.check(self.data.clients)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Literal, get_args
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from fedsps.checks import choice
@@ -19,6 +20,7 @@ from fedsps.data.clients import ClientData
 from fedsps.engine import loop, stacked
 from fedsps.engine.round import Collect
 from fedsps.engine.setup import Setup
+from fedsps.engine.workers import decide
 from fedsps.errors import ConfigurationError, FedspsError
 
 Engine = Literal["auto", "stacked", "loop"]
@@ -42,9 +44,12 @@ def prepare(setup: Setup, engine: Engine) -> tuple[Setup, Collect]:
     inputs, targets = _first_batch(setup, data, smallest)
     with _tried(setup, f"client {smallest}", inputs, targets):
         network.check_targets(network.outputs(network.x, network.buffers, inputs), data.targets)
+        before = torch.default_generator.get_state()
         setup = replace(setup, sample_bytes=network.sample_bytes(inputs, targets))
+        setup = replace(setup, is_random=not torch.equal(before, torch.default_generator.get_state()))
+        in_turn = replace(setup, workers=decide(setup, inputs, targets))
     if engine == "loop" or (engine == "auto" and network.prefers_loop):
-        return setup, loop.collect
+        return in_turn, loop.collect
     try:
         with streams.torch_seed(setup.plan.seed, "trial"):
             buffers = {name: _twice(value) for name, value in network.buffers.items()}
@@ -54,7 +59,7 @@ def prepare(setup: Setup, engine: Engine) -> tuple[Setup, Collect]:
         if engine == "stacked":
             raise ConfigurationError(f"{reason}: use engine='loop'") from error
         warnings.warn(f"{reason}; training one client after another, which is slower", stacklevel=2)
-        return setup, loop.collect
+        return in_turn, loop.collect
     return setup, stacked.collect
 
 

@@ -6,6 +6,7 @@ turn or at once, and a round that is broken off leaves nothing behind.
 
 import copy
 import hashlib
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -21,6 +22,7 @@ from fedsps.errors import ConfigurationError
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Outputs and targets of a batch in, one number out."""
 
+MOST_COPIES = 64  # of a module, for threads
 MOST_SWEPT = 200_000  # parameters: beyond them a client alone keeps a core busy
 IGNORED = -100  # cross-entropy's mark for a sample that does not count
 
@@ -56,6 +58,8 @@ class Network:
             )
         self._module = copy.deepcopy(module).train()
         self._watched = _WithBuffers(self._module)
+        self._owner = threading.get_ident()
+        self._copies: dict[int, _WithBuffers] = {}
         self._loss = loss
         trained = trainable(self._module)
         self._names = list(trained)
@@ -94,8 +98,9 @@ class Network:
             targets: of the batch, `[..., B, *]`.
             shared: so many of the first leading axes of x and the buffers share the batches, which do not have them.
         """
-        if not self._module.training:  # setting it takes a while
-            self._module.train()
+        module = self._own_module()
+        if not module.training:  # setting it takes a while
+            module.train()
         buffers = {name: value.clone() for name, value in buffers.items()}  # batch norm updates them in place
         x = x.detach().requires_grad_()
         with torch.enable_grad():
@@ -124,7 +129,7 @@ class Network:
     def _forward(self, parameters: Tensors, buffers: Tensors, inputs: Tensor) -> tuple[Tensor, Tensors]:
         """The outputs and the buffers after them, whether the module changed those in place or put new ones."""
         state = {f"module.{name}": value for name, value in (parameters | buffers).items()}
-        outputs, after = functional_call(self._watched, state, (inputs,))
+        outputs, after = functional_call(self._own_module(), state, (inputs,))
         if not isinstance(outputs, Tensor):
             raise ConfigurationError(
                 f"the model must return a tensor; {type(self._module).__name__} returned {type(outputs).__name__}: "
@@ -147,18 +152,28 @@ class Network:
             for name, piece, shape in zip(self._names, pieces, self._shapes, strict=True)
         }
 
+    def _own_module(self) -> "_WithBuffers":
+        """The module of the calling thread: a call puts parameters into it, which no two threads may do at once."""
+        thread = threading.get_ident()
+        if thread == self._owner:
+            return self._watched
+        if thread not in self._copies:
+            if len(self._copies) > MOST_COPIES:  # of threads that are gone
+                self._copies.clear()
+            self._copies[thread] = copy.deepcopy(self._watched)
+        return self._copies[thread]
+
     @property
     def can_sweep(self) -> bool:
         """Whether many settings can be computed at once with the numbers that each has alone, and faster.
 
-        Not where the module draws random numbers, keeps statistics or is large.
+        Not where the module keeps statistics or is large. (Nor where it draws random numbers: `Setup.is_random`.)
         """
-        random = any(isinstance(module, nn.modules.dropout._DropoutNd | nn.RReLU) for module in self._module.modules())
-        return not (random or self._buffers or self.prefers_loop) and self._x.numel() <= MOST_SWEPT
+        return not (self._buffers or self.prefers_loop) and self._x.numel() <= MOST_SWEPT
 
     def outputs(self, x: Tensor, buffers: Tensors, inputs: Tensor) -> Tensor:
         """The module's outputs for `inputs [B, *]` at one point `x [d]`, in evaluation mode and without gradients."""
-        self._module.eval()
+        self._own_module().eval()
         with torch.no_grad():
             return self._forward(self._parameters(x), buffers, self._layout(inputs))[0]
 

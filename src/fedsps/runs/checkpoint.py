@@ -15,14 +15,19 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from fedsps.core.plan import Plan
+from fedsps.core.plan import PLUMBING, Plan
 from fedsps.engine.history import Row
 from fedsps.engine.setup import Setup, State
 from fedsps.errors import DataError
 from fedsps.runs.files import replace_file
 
 NAME = "checkpoint.safetensors"
-LATER = ("rounds", "evaluate_every", "evaluate_from")  # of a plan: a run may be asked for more, it goes on all the same
+LATER = (
+    "rounds",
+    "evaluate_every",
+    "evaluate_from",
+    *PLUMBING,
+)  # of a plan: a run may be asked for more, it goes on all the same
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ import torch
 
 from fedsps.engine.history import Row
 from fedsps.engine.trial import Engine
+from fedsps.engine.workers import share_cores
 from fedsps.runs.result import SUMMARY, Result
 from fedsps.runs.run import is_done, run
 from fedsps.runs.spec import Spec
@@ -118,7 +119,7 @@ def workers(jobs: int) -> Iterator[Submit]:
     if jobs == 1:
         yield _run_here
         return
-    pool = ProcessPoolExecutor(jobs, SPAWN, _start_worker)
+    pool = ProcessPoolExecutor(jobs, SPAWN, _start_worker, (jobs,))
     try:
         yield pool.submit
     except BaseException:
@@ -129,9 +130,10 @@ def workers(jobs: int) -> Iterator[Submit]:
     pool.shutdown()
 
 
-def _start_worker() -> None:
+def _start_worker(jobs: int) -> None:
     """One thread each: processes with as many threads as there are cores would wait for one another."""
     torch.set_num_threads(1)
+    share_cores(jobs)
     _end_with_parent()
 
 

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from fedsps.core.plan import Plan
+from fedsps.core.plan import PLUMBING, Plan
 from fedsps.errors import ConfigurationError, unknown
 from fedsps.methods.notation import Named, code_digest, parse
 from fedsps.runs.task import Task
@@ -93,7 +93,10 @@ class Spec:
     @property
     def digest(self) -> str:
         """Twelve hexadecimal digits of the sha256 of the spec's JSON."""
-        text = json.dumps(self.json(), sort_keys=True, separators=(",", ":"))
+        content = self.json()
+        for name in PLUMBING:
+            del content["plan"][name]
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def json(self) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from fedsps.core.stacking import can_stack
 from fedsps.engine.history import Row
 from fedsps.engine.setup import Setup
 from fedsps.engine.sweep import Sweep, Swept, bytes_of_setting
+from fedsps.engine.trial import prepare
 from fedsps.model.logistic import network_of
 from fedsps.model.network import Network
 from fedsps.runs.checkpoint import NAME as CHECKPOINT
@@ -75,7 +76,8 @@ def run_sweep(
     data = task.clients.to(network.x, network.accepted)
     test = None if task.test is None else task.test.to(network.x, network.accepted)
     setup = Setup(plan=first.plan, network=network, data=data, algorithm=algorithms[0])
-    if not network.can_sweep:
+    setup, _ = prepare(setup, "auto")
+    if setup.is_random or not network.can_sweep:
         return [_alone(spec, number, runs, watch, drop) for number, spec in enumerate(specs)]
     at_once = max(1, MEMORY // bytes_of_setting(setup))
     results: list[Result | None] = []

@@ -19,7 +19,7 @@ from fedsps.methods.notation import name_of
 from fedsps.model.logistic import network_of
 from fedsps.model.network import Loss
 from fedsps.runs.checkpoint import Checkpoint, fingerprint
-from fedsps.runs.result import Result, frame
+from fedsps.runs.result import Result, frame, provenance
 from fedsps.runs.spec import Spec
 
 
@@ -102,4 +102,5 @@ def train(
         spec=Spec(algorithm=named.name, parameters=named.parameters, plan=asked),
         diverged_at=session.diverged_at,
         data=facts,
+        provenance=provenance() | {"workers": session.setup.workers},
     )
