@@ -6,7 +6,7 @@ each checks it for itself, and a mistake is reported before the first round.
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Self, get_args, get_type_hints
 
@@ -159,7 +159,9 @@ class RunConfig:
 
     def setup(self, network: Network, data: ClientData) -> Setup:
         """The run over what is known here of the clients' data: a client knows its own, the server the sizes alone."""
-        return Setup(plan=self.plan, network=network, data=data, algorithm=self.built)
+        # a node has one client: there is nobody to compute side by side with
+        plan = replace(self.plan, workers=1)
+        return Setup(plan=plan, network=network, data=data, algorithm=self.built)
 
     def spec(self, network: Network, clients: int) -> Spec:
         """What was asked, for the record; its digest names the run folder, and the clients' states.
