@@ -17,7 +17,7 @@ help:
 	@echo "make generate   write the tables that the classes give into the documentation"
 	@echo "make wheel      build the wheel, install it elsewhere and run it"
 	@echo "make federation two nodes with TLS train the example; compared with the local engine"
-	@echo "make bench      milliseconds a round of the engines"
+	@echo "make bench      milliseconds a round of the engines, of sweeps and of workers"
 
 # Each stamp stands for an installed set of extras; torch comes from the constraint, so that the CPU build is taken.
 $(VENV)/.demo: pyproject.toml constraints.txt
@@ -88,6 +88,8 @@ federation: $(VENV)/.test
 
 bench: $(VENV)/.demo
 	$(BIN)/python benchmarks/engines.py
+	$(BIN)/python benchmarks/sweeps.py
+	$(BIN)/python benchmarks/workers.py
 
 clean:
 	rm -rf $(VENV) demo dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
