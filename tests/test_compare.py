@@ -70,6 +70,15 @@ def test_the_figure(tmp_path):
     np.testing.assert_array_equal(drawn[0].get_ydata(), found.results["fedsps"][0].history["train_loss"])
 
 
+def test_the_figure_without_test_data_or_evaluations():
+    found = fedsps.compare(["fedsps"], model=nn.Linear(4, 3).double(), clients=make_clients(), rounds=2)
+    assert [axis.get_title() for axis in found.figure().axes] == ["training loss", "mean stepsize"]
+    never = fedsps.compare(
+        ["fedsps"], model=nn.Linear(4, 3).double(), clients=make_clients(), rounds=2, evaluate_every=0
+    )
+    assert [axis.get_title() for axis in never.figure().axes] == ["mean stepsize"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

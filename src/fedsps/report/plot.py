@@ -53,7 +53,7 @@ def comparison(
     title: str,
     path: Path | None = None,
 ) -> Any:
-    """Loss, test accuracy and stepsize against rounds, with one legend; the figure, written if there is a path.
+    """Loss, test accuracy if there is any, and stepsize against rounds, with one legend; written if there is a path.
 
     Args:
         histories: by label, one table for each seed.
@@ -69,7 +69,9 @@ def comparison(
         Curves("test accuracy", "test_accuracy", histories, algorithms, logarithmic=False),
         Curves("mean stepsize", "stepsize_mean", histories, algorithms),
     ]
-    figure = drawn(panels, title)
+    tables = [table for seeds in histories.values() for table in seeds]
+    known = [panel for panel in panels if any(table[panel.column].notna().any() for table in tables)]
+    figure = drawn(known or panels[:1], title)
     if path is not None:
         write(figure, [path])
     return figure
