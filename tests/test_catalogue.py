@@ -95,7 +95,7 @@ def test_a_server_rule_brings_its_own_output_unless_another_is_asked_for():
 
 
 @pytest.mark.parametrize("word", PARTS)
-def test_every_part_goes_into_a_composition_or_says_why_not(word):
+def test_every_part_goes_into_a_composition(word):
     kind = PARTS[word]
     text = word if kind.slot == "stepsize" else f"constant+{word}"
     assert getattr(build(text), kind.slot) == kind()

@@ -9,7 +9,11 @@ from torch import nn
 
 import fedsps
 from fedsps.data import partition
+from fedsps.data.clients import ClientData
+from fedsps.engine.session import local_session
+from fedsps.engine.setup import Setup
 from fedsps.model.models import LeNet, LogisticRegression, ResNet18
+from fedsps.model.network import Network
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 
@@ -39,6 +43,14 @@ def test_every_algorithm_on_softmax_regression(name, weights, unequal_clients):
         batch_size=10, cohort=5 if "client" in name else 3, weights=weights, test=unequal_clients[0],
     )  # fmt: skip
     assert result.history["stepsize_mean"].gt(0).all()
+
+
+def test_the_record_follows_the_numbers_of_clients_not_their_sizes(unequal_clients):
+    """The smallest batches are stacked first, and here they are those of the last clients."""
+    result = assert_engines_agree(
+        LogisticRegression(4, 3).double(), unequal_clients[::-1], rounds=2, local_steps=3, batch_size=10
+    )
+    assert (result.history["stepsize_one_mean"] != result.history["stepsize_mean"]).all()
 
 
 @pytest.mark.parametrize("cohort", [1, 5])
@@ -118,7 +130,7 @@ def test_every_partition(kind):
 
 def test_a_batch_that_does_not_fit_into_memory_is_taken_in_pieces():
     """Chunks of one client and pieces of a few samples give what one pass gives."""
-    clients = make_clients(sizes=(40, 90, 55))
+    clients = make_clients(sizes=(41, 89, 53))  # primes: the last piece is a smaller one
     for algorithm in (fedsps.FedSPS(), fedsps.Mime()):
         settings = {"algorithm": algorithm, "rounds": 3, "local_steps": 2, "batch_size": None}
         results = [
@@ -130,6 +142,7 @@ def test_a_batch_that_does_not_fit_into_memory_is_taken_in_pieces():
         ]
         for result in results[1:]:
             torch.testing.assert_close(result.model.weight, results[0].model.weight, **EXACT)
+            np.testing.assert_allclose(result.history["cohort_loss"], results[0].history["cohort_loss"], **EXACT)
             assert result.history["gradient_evaluations"].equals(results[0].history["gradient_evaluations"])
 
 
@@ -145,3 +158,19 @@ def test_augmentation_draws_the_same_crops_in_both_engines():
     augmented = assert_engines_agree(model, clients, rounds=3, batch_size=5, augment="crop-flip")
     plain = fedsps.train(model, clients, rounds=3, batch_size=5)
     assert not np.allclose(augmented.history["cohort_loss"], plain.history["cohort_loss"])
+
+
+def test_full_gradients_are_of_the_images_as_they_are():
+    """MIME's momentum after one round is a tenth of the mean full gradient at the start."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 10)).double()
+    clients = images(3, 8, (5, 9, 9))
+    gradients = []
+    for inputs, targets in clients:
+        found = torch.autograd.grad(nn.functional.cross_entropy(model(inputs), targets), tuple(model.parameters()))
+        gradients.append(torch.cat([one.flatten() for one in found]))
+    plan = fedsps.Plan(augment="crop-flip", batch_size=5, evaluate_every=0)
+    for engine in ("loop", "stacked"):
+        session = local_session(Setup(plan, Network(model), ClientData.of(clients), fedsps.Mime(momentum=0.9)), engine)
+        session.advance()
+        torch.testing.assert_close(session.state.server["server_momentum"], 0.1 * torch.stack(gradients).mean(0))

@@ -14,7 +14,9 @@ import fedsps
 from fedsps.core import streams
 from fedsps.engine import history
 from fedsps.errors import ConfigurationError, DataError
-from fedsps.flower import RunConfig, client_app
+from fedsps.flower import RunConfig, SiteData, client_app
+from fedsps.flower.server import RunFolder
+from fedsps.flower.store import NEVER, Store
 from fedsps.methods.notation import Named
 from fedsps.methods.registry import CATALOGUE
 from fedsps.report.compare import comparison
@@ -63,24 +65,27 @@ def test_a_killed_server_goes_on_where_it_was(name, after, tmp_path, by_registry
     pd.testing.assert_frame_equal(whole.history.drop(columns="seconds"), resumed.history.drop(columns="seconds"))
 
 
-@pytest.mark.parametrize("name", STATEFUL)
-def test_a_late_answer_leaves_no_trace(name, tmp_path, by_registry):
-    """A client whose answer came too late goes on, when it is back, as if it had not been asked."""
+@pytest.mark.parametrize(("name", "client", "round"), [*((name, 1, 1) for name in STATEFUL), ("global b", 0, 0)])
+def test_a_late_answer_leaves_no_trace(name, client, round, tmp_path, by_registry):
+    """A client whose answer came too late goes on, when it is back, as if it had not been asked.
+
+    In FedSPS-Global's first round client 0 has answered another question already.
+    """
 
     def lose(grid):
         def spoil(partition, kind, reply):
-            done = sum(one == ("train.train", 1) for one in grid.asked)
-            return None if partition == 1 and kind == "train.train" and done == 2 else reply
+            late = (kind, partition) == ("train.train", client) and grid.asked.count((kind, partition)) == round + 1
+            return None if late else reply
 
         return spoil
 
-    def keep(grid):  # the same, but the client never works in its second round: its state is what it was
+    def keep(grid):  # the same, but the client never works in that round: its state is what it was
         work = grid.app
 
         def app(message, context):
-            asked = sum(one == ("train.train", 1) for one in grid.asked)
-            late = context.node_config["partition-id"] == 1 and message.metadata.message_type == "train.train"
-            return Message(RecordDict(), reply_to=message) if late and asked == 2 else work(message, context)
+            asked = (message.metadata.message_type, context.node_config["partition-id"])
+            late = asked == ("train.train", client) and grid.asked.count(asked) == round + 1
+            return Message(RecordDict(), reply_to=message) if late else work(message, context)
 
         return app
 
@@ -92,13 +97,11 @@ def test_a_late_answer_leaves_no_trace(name, tmp_path, by_registry):
         for one, folder in ((late, "late"), (absent, "absent"))
     ]
     assert torch.equal(*(in_process.weights(one) for one in found))
-    assert found[0].history["events"].tolist() == [
-        "",
-        "client 1: no answer within 0.3 s; client 1: no scores (not connected)",
-        "",
-        "",
-    ]
-    assert found[0].history["clients"].tolist() == [5, 4, 5, 5]
+    events, clients = [""] * 4, [5] * 4
+    events[round] = f"client {client}: no answer within 0.3 s; client {client}: no scores (not connected)"
+    clients[round] = 4
+    assert found[0].history["events"].tolist() == events
+    assert found[0].history["clients"].tolist() == clients
 
 
 def test_the_first_stepsize_comes_from_whoever_answers(tmp_path):
@@ -132,6 +135,13 @@ def test_states_are_kept_for_two_rounds_and_by_run(tmp_path):
     assert torch.equal(in_process.weights(first), in_process.weights(again))
 
 
+def test_states_of_another_run_of_the_same_spec_do_not_count(tmp_path):
+    first, second = (Store.of(tmp_path, "0123456789ab", 4, token) for token in ("one", "two"))
+    first.save(3, 0, NEVER, {"control": torch.ones(2)})
+    assert first.load(4, 0, 3)["control"].tolist() == first.load(3, 1, NEVER)["control"].tolist() == [1, 1]
+    assert second.load(4, 0, 3) is second.load(3, 1, NEVER) is None
+
+
 def test_evaluation_at_the_clients_and_at_the_server(tmp_path):
     clients = make_clients()
     own_test = make_clients(sizes=(7,), seed=5)[0]
@@ -145,6 +155,21 @@ def test_evaluation_at_the_clients_and_at_the_server(tmp_path):
     np.testing.assert_allclose(found.history["client_test_accuracy"], local[0]["test_accuracy"])
     np.testing.assert_allclose(found.history["test_loss"], local[1]["test_loss"])
     np.testing.assert_allclose(found.history["train_loss"], local[1]["train_loss"])
+
+
+def test_scores_of_the_clients_own_tests_are_over_all_their_samples(tmp_path):
+    own = make_clients(sizes=(1, 2, 4, 8, 16), seed=5)
+
+    def data(context):
+        number = context.node_config["partition-id"]
+        return SiteData(make_clients()[number], own[number])
+
+    grid = in_process.Grid(client_app(in_process.linear, data), 5, tmp_path / "states")
+    found = in_process.run(grid, tmp_path, rounds=2)
+    together = tuple(torch.cat(parts) for parts in zip(*own, strict=True))
+    local = fedsps.train(in_process.linear(), make_clients(), rounds=2, batch_size=5, test=together).history
+    np.testing.assert_allclose(found.history["client_test_loss"], local["test_loss"])
+    np.testing.assert_allclose(found.history["client_test_accuracy"], local["test_accuracy"])
 
 
 def test_weights_by_samples(tmp_path):
@@ -226,7 +251,8 @@ def test_bad_settings_are_refused(config, message, tmp_path):
 
 
 def test_tables_of_the_app_are_left_alone():
-    assert RunConfig.of({"own.hidden": 3, "rounds": 7, "local-steps": 2}).plan.local_steps == 2
+    config = RunConfig.of({"own.hidden": 3, "rounds": 7, "local-steps": 2})
+    assert (config.own, config.plan) == ({"own.hidden": 3}, fedsps.Plan(rounds=7, local_steps=2))
 
 
 def test_a_run_can_be_loaded_and_compared(tmp_path):
@@ -242,7 +268,7 @@ def test_a_run_can_be_loaded_and_compared(tmp_path):
 
 def test_every_name_of_the_catalogue_is_understood():
     for name in CATALOGUE:
-        assert RunConfig(algorithm=name).built.exchanges(0)
+        assert RunConfig(algorithm=name).built == CATALOGUE[name]()
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -289,6 +315,24 @@ def test_a_finished_run_stays_until_the_next_has_a_round(tmp_path):
         in_process.run(grid, tmp_path)
     with pytest.raises(DataError, match="not the folder of a finished run"):
         fedsps.load(folder)
+
+
+def test_a_checkpoint_that_a_finished_run_left_is_none_to_go_on_from(tmp_path, monkeypatch):
+    """The server died after it had written the result, before it deleted the checkpoint."""
+
+    def die(folder):
+        raise in_process.CrashError
+
+    grid = in_process.grid(tmp_path)
+    with monkeypatch.context() as patch, pytest.raises(in_process.CrashError):
+        patch.setattr(RunFolder, "forget", die)
+        in_process.run(grid, tmp_path, rounds=2)
+    assert sorted(path.name for path in (tmp_path / "runs").rglob("*.safetensors")) == [
+        "checkpoint.safetensors",
+        "model.safetensors",
+    ]
+    in_process.run(grid, tmp_path, rounds=2)
+    assert sum(kind == "train.train" for kind, _ in grid.asked) == 2 * 2 * 5
 
 
 def test_two_servers_do_not_share_a_folder(tmp_path):

@@ -49,6 +49,8 @@ def pickled(content):
         (lambda c: in_process.array(c, "delta", put(np.nan)), "delta holds NaN or infinity"),
         (lambda c: in_process.array(c, "delta", put(np.inf)), "delta holds NaN or infinity"),
         (lambda c: in_process.array(c, "losses", put(np.nan), "trace"), "losses holds NaN or infinity"),
+        (lambda c: in_process.array(c, "stepsizes", put(np.nan), "trace"), "stepsizes holds NaN or infinity"),
+        (lambda c: in_process.array(c, "gap", lambda v: np.full_like(v, np.nan), "trace"), "gap holds NaN or infinity"),
         (lambda c: in_process.array(c, "delta", lambda v: v[:-1]), "delta is torch.float64 of shape (14,), not torch.float64 of (15,)"),
         (lambda c: in_process.array(c, "delta", lambda v: v.astype(np.float32)), "delta is torch.float32 of shape (15,), not torch.float64 of (15,)"),
         (lambda c: in_process.array(c, "delta", lambda v: v.astype("U5")), "the answer cannot be read (TypeError)"),
@@ -62,7 +64,7 @@ def pickled(content):
         (pickled, "the answer cannot be read (ValueError)"),
         (lambda c: c.pop("facts") and c.pop("message") and c.pop("trace"), "message delta is missing"),
     ],
-    ids=["nan", "inf", "nan loss", "shape", "dtype", "text", "missing", "no gap", "no trace", "more", "gradients", "text gradients", "nonsense", "pickle", "empty"],
+    ids=["nan", "inf", "nan loss", "nan stepsize", "nan gap", "shape", "dtype", "text", "missing", "no gap", "no trace", "more", "gradients", "text gradients", "nonsense", "pickle", "empty"],
 )  # fmt: skip
 def test_a_bad_answer_is_refused_and_named(change, reason, tmp_path):
     found = in_process.run(in_process.grid(tmp_path, spoil=in_process.spoiled((3,), change)), tmp_path, rounds=2)
@@ -102,6 +104,19 @@ def test_too_few_answers_repeat_the_round_then_stop(tmp_path):
     ):
         in_process.run(grid, tmp_path, minimum_cohort=4, deadline=0.1, retries=1)
     assert sum(kind == "train.train" for kind, _ in grid.asked) == 10  # asked twice
+
+
+def test_answers_of_two_attempts_are_not_added_up(tmp_path):
+    """Client 0 is silent in the first attempt, client 1 in the second."""
+    grid = in_process.grid(tmp_path)
+
+    def spoil(partition, kind, reply):
+        silent = kind == "train.train" and grid.asked.count((kind, partition)) == partition + 1 <= 2
+        return None if silent else reply
+
+    grid.spoil = spoil
+    with pytest.raises(DataError, match="round 1: 4 of 5 clients answered, 5 are needed .client 1: no answer"):
+        in_process.run(grid, tmp_path, rounds=1, minimum_cohort=5, retries=1, deadline=0.3)
 
 
 @pytest.mark.parametrize("mean", ["median", "trimmed:0.2", "clipped:0.01"])
@@ -199,6 +214,28 @@ def test_it_diverges_where_the_local_engine_does(mean, tmp_path):
     assert torch.equal(in_process.weights(found), in_process.weights(local))
 
 
+def test_a_median_does_not_hide_divergence(tmp_path):
+    """Three of five changes are not finite, each in another coordinate."""
+    grid = in_process.grid(tmp_path)
+
+    def spoil(partition, kind, reply):
+        if kind == "train.train" and partition < 3:
+            in_process.array(reply.content, "delta", lambda v: np.where(np.arange(15) == partition, np.nan, v))
+        return reply
+
+    grid.spoil = spoil
+    assert in_process.run(grid, tmp_path, mean="median").diverged_at == 1
+
+
+def test_exactly_half_of_the_answers_are_enough_for_divergence(tmp_path):
+    four = streams.cohort(0, 0, 5, 4).tolist()
+    for many, diverged_at in ((1, None), (2, 1)):
+        folder = tmp_path / str(many)
+        grid = in_process.grid(folder, spoil=in_process.spoiled(four[:many], in_process.without_numbers))
+        found = in_process.run(grid, folder, cohort=4, rounds=1)
+        assert (found.diverged_at, found.history["clients"][0]) == (diverged_at, 4 if diverged_at else 3)
+
+
 def test_a_first_client_that_diverged_alone_is_passed_over(tmp_path):
     grid = in_process.grid(tmp_path, spoil=in_process.spoiled((0,), in_process.without_numbers, ("train.probe",)))
     found = in_process.run(grid, tmp_path, algorithm="fedsps-global")
@@ -213,6 +250,37 @@ def test_a_client_that_diverged_is_not_asked_again(tmp_path):
     assert sum(one == ("train.train", 3) for one in grid.asked) == 1
 
 
+def test_a_repetition_leaves_out_a_client_that_diverged(tmp_path):
+    """Client 3 diverges, client 0 is silent at first: the others are asked twice."""
+    grid = in_process.grid(tmp_path)
+
+    def spoil(partition, kind, reply):
+        if (partition, kind) == (3, "train.train"):
+            in_process.without_numbers(reply.content)
+        silent = (partition, kind) == (0, "train.train") and grid.asked.count(("train.train", 0)) == 1
+        return None if silent else reply
+
+    grid.spoil = spoil
+    found = in_process.run(grid, tmp_path, rounds=1, minimum_cohort=4, retries=1, deadline=0.3, evaluate_every=0)
+    assert [grid.asked.count(("train.train", client)) for client in range(5)] == [2, 2, 2, 1, 2]
+    assert found.history["clients"].tolist() == [4]
+
+
+def test_nobody_is_asked_again_once_half_have_diverged(tmp_path):
+    """Two of four clients diverge, the other two are silent: whatever they would say, it is divergence."""
+    grid = in_process.grid(tmp_path, make_clients()[:4])
+
+    def spoil(partition, kind, reply):
+        if kind == "train.train" and partition < 2:
+            in_process.without_numbers(reply.content)
+        return None if kind == "train.train" and partition >= 2 else reply
+
+    grid.spoil = spoil
+    found = in_process.run(grid, tmp_path, minimum_cohort=2, retries=3, deadline=0.2, evaluate_every=0)
+    assert found.diverged_at == 1
+    assert sum(kind == "train.train" for kind, _ in grid.asked) == 4
+
+
 @pytest.mark.parametrize("gap", [-1.0, -np.inf])
 def test_one_client_below_the_bound_does_not_stop_a_run(gap, tmp_path):
     def below(content):
@@ -225,16 +293,17 @@ def test_one_client_below_the_bound_does_not_stop_a_run(gap, tmp_path):
         in_process.run(in_process.grid(tmp_path, spoil=in_process.spoiled((1, 2, 4), below)), tmp_path / "half")
 
 
-def test_an_infinite_loss_is_told(tmp_path):
-    """Of most clients it is the objective; a few are left out and named."""
+@pytest.mark.parametrize(("clients", "told"), [((0, 1), True), ((1,), False)])
+def test_an_infinite_loss_is_told(clients, told, tmp_path):
+    """Of half of the four clients it is the objective; fewer are left out. All are named."""
 
     def infinite(content):
         content["scores"] = MetricRecord({"train_loss": np.inf})
 
-    spoil = in_process.spoiled((0, 1, 2), infinite, ("evaluate",))
-    found = in_process.run(in_process.grid(tmp_path, spoil=spoil), tmp_path, rounds=1)
-    assert found.history["train_loss"][0] == np.inf
-    assert found.history["events"][0].split("; ")[1] == "client 1: its loss is not finite"
+    spoil = in_process.spoiled(clients, infinite, ("evaluate",))
+    found = in_process.run(in_process.grid(tmp_path, make_clients()[:4], spoil=spoil), tmp_path, rounds=1)
+    assert np.isinf(found.history["train_loss"][0]) == told
+    assert found.history["events"][0] == "; ".join(f"client {client}: its loss is not finite" for client in clients)
 
 
 def broken(content):
@@ -286,6 +355,7 @@ def test_one_node_cannot_say_how_many_there_are(tmp_path):
 @pytest.mark.parametrize(
     ("facts", "message"),
     [
+        ((5, 5), "node 100 says it is partition 5 of 5: they count from 0"),
         ((4, 30_000_000), "node 100 says it is partition 4 of 3e.07: they count from 0, and 100000 are the most"),
         ((4, 90_000), "no sign of partitions 0, 1, 2, 3, 5, 6, 7, 8, 9, 10 and 89989 more within 0.2 s"),
         (("9" * 400, 5), "node 100 cannot take part: it does not say who it is"),

@@ -65,7 +65,7 @@ def test_packages_import_one_way(name):
     for imported in imports(FILES[name]):
         if imported.startswith("fedsps."):
             target = room(imported.removeprefix("fedsps."))
-            assert target in allowed or target not in MAY_IMPORT, f"{name} imports {imported}"
+            assert target in allowed, f"{name} imports {imported}"
 
 
 def test_the_rules_themselves_go_one_way():
@@ -97,10 +97,13 @@ def test_no_file_imports_its_own_importer():
         left = {name: targets for name, targets in left.items() if name not in free}
 
 
-@pytest.mark.parametrize("name", [name for name, path in FILES.items() if path.name == "__init__.py" and name])
+@pytest.mark.parametrize(
+    "name", sorted({name for name in FILES if FILES[name].name == "__init__.py"} & set(MAY_IMPORT) - {""})
+)
 def test_every_package_says_what_lives_in_it(name):
     text = ast.get_docstring(ast.parse(FILES[name].read_text()))
-    assert "." in name or ("lives here" in text and "import" in text)
+    assert "lives here" in text
+    assert "import" in text
 
 
 @pytest.mark.parametrize(
@@ -112,10 +115,11 @@ def test_every_package_says_what_lives_in_it(name):
         ("dp_accounting", {"flower.privacy"}),
         ("cryptography", {"deploy.keys"}),
         ("plotly", {"report.page"}),
+        ("optuna", {"runs.tune"}),
     ],
 )
 def test_heavy_libraries_are_imported_in_one_place(library, home):
-    assert {name for name, path in FILES.items() if any(one.split(".")[0] == library for one in imports(path))} <= home
+    assert {name for name, path in FILES.items() if any(one.split(".")[0] == library for one in imports(path))} == home
 
 
 HEAVY = {"matplotlib", "sklearn", "pooch", "flwr", "optuna", "plotly", "dp_accounting", "cryptography"}

@@ -7,7 +7,9 @@ import pytest
 import torch
 from registry import ALGORITHMS
 
-from fedsps.core.local_training import Train
+from fedsps import Algorithm
+from fedsps.core.local_training import Penalised, Train
+from fedsps.rules import SPS, Proximal
 
 STEPS, D = 3, 7
 
@@ -106,7 +108,7 @@ def test_keeps_dtype(name, dtype):
     server = {key: torch.full_like(value, 0.1) for key, value in algorithm.server_init(x[0]).items()}
     moved, _ = algorithm.exchanges(1)[-1].finish(server, x[0], mean, 1.0)
     assert moved.dtype == dtype
-    assert {value.dtype for value in message.values() if value.ndim == 2} <= {dtype}, "vectors travel in their dtype"
+    assert {value.dtype for value in message.values() if value.ndim == 2} == {dtype}, "vectors travel in their dtype"
     assert trace.stepsizes.dtype == (torch.float32 if dtype == torch.bfloat16 else dtype)
 
 
@@ -119,6 +121,22 @@ def test_zero_gradient_from_a_fresh_state_moves_nothing(name):
     moved, server = algorithm.exchanges(1)[-1].finish(algorithm.server_init(start), start, mean, 1.0)
     assert torch.equal(moved, start)
     assert all(value.isfinite().all() for key, value in server.items() if key != "stepsize" or not value.isnan().all())
+
+
+def test_the_gap_of_a_round_is_its_smallest():
+    x = torch.zeros(5, D, dtype=torch.float64)
+    _, _, trace = play(Algorithm(stepsize=SPS(lower=-0.2)), Quadratics((5,)), x)
+    smallest = trace.losses.min(-1)
+    assert (smallest.indices < STEPS - 1).any(), "not always the last one"
+    torch.testing.assert_close(trace.gap, smallest.values + 0.2)
+
+
+def test_probes_carry_the_penalty():
+    work, start, point = Quadratics((5,)), *torch.randn(2, 5, D, dtype=torch.float64)
+    found = Penalised(work, start, Proximal(mu=0.3)).probe(point, 1)
+    loss, gradient = work.probe(point, 1)
+    torch.testing.assert_close(found[0], loss + 0.15 * ((point - start) ** 2).sum(-1))
+    torch.testing.assert_close(found[1], gradient + 0.3 * (point - start))
 
 
 def assert_same(found, expected):

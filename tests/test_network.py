@@ -10,6 +10,7 @@ from torch import nn
 
 import fedsps
 from fedsps.core import vectors as shapes
+from fedsps.data.clients import ClientData
 from fedsps.engine import evaluate
 from fedsps.model.logistic import Logistic, network_of
 from fedsps.model.models import LeNet, LogisticRegression, ResNet18
@@ -118,6 +119,16 @@ def test_probes_discard_their_buffer_updates():
         assert trained[0].num_batches_tracked == 1
 
 
+@pytest.mark.parametrize("algorithm", [fedsps.DeltaSGD(), fedsps.Mime()], ids=["deltasgd", "mime"])
+@pytest.mark.parametrize("engine", ["loop", "stacked"])
+def test_probes_between_local_steps_discard_theirs_too(algorithm, engine):
+    module = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 3)).double()
+    trained = fedsps.train(
+        module, make_clients(sizes=(6, 6)), algorithm=algorithm, rounds=1, local_steps=3, batch_size=None, engine=engine
+    ).model
+    assert trained[0].num_batches_tracked == 3
+
+
 def test_dropout_is_reproducible_and_differs_between_clients_and_steps():
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(4, 50), nn.Dropout(0.5), nn.Linear(50, 3)).double()
@@ -127,6 +138,16 @@ def test_dropout_is_reproducible_and_differs_between_clients_and_steps():
         assert runs[0].history["cohort_loss"].equals(runs[1].history["cohort_loss"])
         assert runs[0].history["stepsize_std_clients"].gt(0).all(), "equal clients drop different units"
         assert not runs[0].model.training
+
+
+@pytest.mark.parametrize("engine", ["loop", "stacked"])
+def test_dropout_follows_the_seed_and_the_round(engine):
+    """A model that stands still, on whole data: the losses differ by what was dropped alone."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 50), nn.Dropout(0.5), nn.Linear(50, 3)).double()
+    settings = {"algorithm": fedsps.FedAvg(client_stepsize=1e-12), "rounds": 2, "batch_size": None, "engine": engine}
+    losses = [fedsps.train(net, make_clients(), seed=seed, **settings).history["cohort_loss"] for seed in (0, 1)]
+    assert len({round(loss, 6) for loss in [*losses[0], *losses[1]]}) == 4
 
 
 def test_recurrent_networks_fall_back_to_the_loop_engine():
@@ -183,8 +204,9 @@ def test_ignored_targets_count_neither_in_training_nor_in_evaluation():
     kept = targets >= 0
     torch.manual_seed(0)
     net = nn.Linear(4, 3).double()
-    marked = fedsps.train(net, [(inputs, targets)] * 2, rounds=3, batch_size=None)
-    left_out = fedsps.train(net, [(inputs[kept], targets[kept])] * 2, rounds=3, batch_size=None)
+    settings = {"algorithm": fedsps.FedAvg(), "rounds": 3, "batch_size": None}  # FedSPS does not see a loss's scale
+    marked = fedsps.train(net, [(inputs, targets)] * 2, **settings)
+    left_out = fedsps.train(net, [(inputs[kept], targets[kept])] * 2, **settings)
     torch.testing.assert_close(marked.model.weight, left_out.model.weight)
     assert marked.history["train_loss"].tolist() == pytest.approx(left_out.history["train_loss"].tolist())
     tested = [
@@ -313,6 +335,18 @@ def test_masked_targets_are_never_taken_in_pieces():
         torch.testing.assert_close(small.model.weight, large.model.weight)
 
 
+def test_evaluation_goes_over_many_clients_in_runs():
+    """Each run of clients holds about 4096 samples."""
+    torch.manual_seed(0)
+    module = nn.Linear(4, 3).double()
+    clients = make_clients(sizes=(3000, 2000, 100, 5000, 7))
+    goal = Network(module)
+    found = evaluate.evaluate_clients(goal, goal.x, {}, ClientData.of(clients))
+    assert found.loss.tolist() == pytest.approx([F.cross_entropy(module(x), y).item() for x, y in clients])
+    right = [(module(x).argmax(1) == y).double().mean().item() for x, y in clients]
+    assert found.accuracy.tolist() == pytest.approx(right)
+
+
 def test_evaluation_in_half_precision_adds_up_in_float32():
     means = evaluate._means(torch.ones(3000, dtype=torch.bfloat16), [1000, 2000])
     assert means.tolist() == [1.0, 1.0]
@@ -323,7 +357,6 @@ def test_evaluation_in_half_precision_adds_up_in_float32():
 def test_the_trial_batch_is_measured_and_not_the_data_it_comes_from():
     goal = Network(LeNet())
     images, labels = torch.rand(5000, 1, 28, 28), torch.randint(10, (5000,))
-    from fedsps.data.clients import ClientData
     from fedsps.engine.setup import Setup
     from fedsps.engine.trial import prepare
 

@@ -112,6 +112,8 @@ def test_shards_have_few_labels(targets: Labels, clients: int, each: int, seed: 
     size = len(targets) // (clients * each)
     assert {len(mine) for mine in split.rows} == {each * size}
     assert split.dropped == len(targets) - clients * each * size
+    borders = len(np.unique(targets)) - 1  # of the sorted labels; each is within one shard at most
+    assert sum(len(np.unique(targets[mine])) for mine in split.rows) <= clients * each + borders
 
 
 def test_shards_are_cut_from_the_sorted_labels() -> None:

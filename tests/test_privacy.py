@@ -169,6 +169,8 @@ def test_client_that_fails_tells_the_kind_of_error_only(tmp_path):
     with pytest.raises(ConfigurationError, match="see the log of the client") as refusal:
         in_process.run(in_process.grid(tmp_path, clients, spoil=watch(seen)), tmp_path, **PRIVATE)
     assert "40" not in str(refusal.value)
+    errors = [content.config_records["error"]["text"] for _, content in seen if "error" in content.config_records]
+    assert errors == ["ConfigurationError, see the log of the client"]
 
 
 def test_client_does_not_evaluate():

@@ -12,6 +12,9 @@ from flwr.common import bytes_to_ndarray
 from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFIGS, Key, Stage
 
 import fedsps
+from fedsps.core import streams
+from fedsps.core.contract import Trace
+from fedsps.engine.answer import Answer
 from fedsps.errors import ConfigurationError, DataError, LowerBoundError
 from fedsps.flower import RunConfig, federate, secagg
 from fedsps.flower.client import Site
@@ -86,6 +89,10 @@ def test_equals_the_plain_mean(name, algorithm, cohort, rounds, tmp_path):
     local.history["clients"] = cohort or 5
     np.testing.assert_allclose(found.history[means], local.history[means], atol=1e-4)
     assert found.history["events"].eq("").all()
+    assert found.history["bytes_up"].eq((cohort or 5) * 8 * (1 + 15 + 3)).all(), (
+        "a weight, the change, and three numbers"
+    )
+    assert found.history["bytes_down"].eq((cohort or 5) * 8 * 15).all()
 
 
 def test_server_never_holds_one_clients_change(tmp_path, true_vectors, monkeypatch):
@@ -276,6 +283,14 @@ def test_values_beyond_the_range_are_counted(tmp_path):
     assert result.history["events"].tolist() == ["values of 5 clients were clipped at 0.05"]
 
 
+@pytest.mark.parametrize(("value", "beyond"), [(0.5, 0), (0.6, 0.5), (-0.6, 0.5), (-0.5, 0)])
+def test_a_value_beyond_the_range_is_told_on_either_side(value, beyond):
+    one = torch.ones((), dtype=torch.float64)
+    trace = Trace(0.1 * one.expand(2), 0.1 * one.expand(2), one)
+    done = Answer({"delta": torch.tensor([0.1, value], dtype=torch.float64)}, {}, {}, trace, 2)
+    assert secagg.vector(done, 0, 0, 0.5).tolist() == pytest.approx([0.1, value, 0.1, 0.1, beyond])
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
@@ -323,6 +338,12 @@ def test_a_run_in_which_half_of_the_clients_diverge_ends(many, tmp_path, spoil):
     assert torch.equal(in_process.weights(result), start), "the model is that of the round before"
 
 
+def test_exactly_half_of_the_clients_are_enough_for_divergence(tmp_path, spoil):
+    four = streams.cohort(0, 0, 5, 4).tolist()
+    spoil |= dict.fromkeys(four[:2], infinite)
+    assert run(Grid(tmp_path), tmp_path, cohort=4, rounds=2, retries=0).diverged_at == 1
+
+
 def test_one_infinite_client_and_two_that_are_gone_are_no_divergence(tmp_path, spoil):
     grid = Grid(tmp_path)
     spoil[0] = infinite
@@ -337,6 +358,24 @@ def test_one_infinite_client_and_two_that_are_gone_are_no_divergence(tmp_path, s
     grid.send_and_receive = dying
     with pytest.raises(DataError, match="round 1: 0 of 5 clients answered, 4 are needed"):
         run(grid, tmp_path, rounds=1, retries=0)
+
+
+def test_a_repetition_without_a_diverged_client_needs_as_many_as_before(tmp_path, spoil, monkeypatch):
+    """Client 0 diverged, client 1 is gone when it comes to the vectors: three are two thirds of four, not of five."""
+    grid = Grid(tmp_path)
+    spoil[0] = infinite
+    original = grid.send_and_receive
+
+    def dying(messages, timeout=None):
+        messages = list(messages)
+        at = messages[0].content.config_records[RECORD_KEY_CONFIGS][Key.STAGE]
+        grid.dead = {1} if at == Stage.COLLECT_MASKED_VECTORS else set()
+        return original(messages, timeout)
+
+    grid.send_and_receive = dying
+    monkeypatch.setattr(secagg.Asked, "aggregate_fit", lambda *_: pytest.fail("there is a sum"))
+    with pytest.raises(DataError, match="round 1: 0 of 5 clients answered, 4 are needed"):
+        run(grid, tmp_path, rounds=1, retries=1)
 
 
 def test_losses_below_their_bound_stop_the_run_if_half_of_the_clients_say_so(tmp_path, spoil):

@@ -220,12 +220,29 @@ def test_a_run_that_the_callback_stops_is_not_taken_for_a_finished_one(tmp_path)
     assert whole.history["train_loss"].equals(straight.history["train_loss"])
 
 
+def test_a_run_that_diverged_is_finished(tmp_path):
+    spec = Spec.of("fedavg:client_stepsize=1e38", rounds=10)
+    found = run(spec, tmp_path)
+    assert found.diverged_at == len(found.history) < 10
+    assert is_done(spec, tmp_path)
+    again = run(spec, tmp_path, callback=lambda row: pytest.fail("it is trained again"))
+    assert again.diverged_at == found.diverged_at
+
+
+def test_a_fresh_run_begins_at_the_first_round(tmp_path):
+    spec = Spec.of(named("fedsps"), rounds=4)
+    run(spec, tmp_path, callback=lambda row: row["round"] == 2)
+    rounds = []
+    run(spec, tmp_path, fresh=True, callback=lambda row: rounds.append(row["round"]))
+    assert rounds == [1, 2, 3, 4]
+
+
 def test_several_processes_give_what_one_gives(tmp_path):
     specs = [Spec.of(named(name), rounds=5, seed=seed) for name in ("fedsps", "fedavg") for seed in (0, 1)]
     rows = []
     two = run_all(specs, tmp_path / "two", jobs=2, watch=lambda number, row: rows.append(number))
     one = run_all(specs, tmp_path / "one")
-    assert set(rows) <= {0, 1, 2, 3}
+    assert set(rows) == {0, 1, 2, 3}, "every run is heard of"
     for a, b in zip(one, two, strict=True):
         assert a.history.drop(columns="seconds").equals(b.history.drop(columns="seconds"))
     bad = Spec.of(named("fedsps", lower=5.0), rounds=5)

@@ -30,7 +30,7 @@ def test_a_client_draws_the_same_alone_and_among_others():
 def test_addresses_decide_the_draws():
     draw = lambda seed, round: streams.batches(seed, round, CLIENTS, SIZES, 3, 5)  # noqa: E731
     assert np.array_equal(draw(1, 2), draw(1, 2))
-    assert not np.array_equal(draw(1, 2), draw(2, 1))
+    assert not np.array_equal(draw(1, 2), draw(2, 2))
     assert not np.array_equal(draw(1, 2), draw(1, 3))
     rows = draw(1, 2)
     assert not np.array_equal(rows[0], rows[1]), "steps are independent"
@@ -68,6 +68,10 @@ def test_cohorts_are_ascending_distinct_and_fair():
     assert (abs(counts - rounds * share) < 5 * np.sqrt(rounds * share * (1 - share))).all()
     pairs = (cohorts[:-1, :, None] == cohorts[1:, None, :]).sum((1, 2)).mean()  # members of two rounds in a row
     assert abs(pairs - 5 * share) < 5 * np.sqrt(5 * share / rounds)
+
+
+def test_another_seed_draws_other_cohorts():
+    assert not np.array_equal(*([streams.cohort(seed, round, 20, 5) for round in range(3)] for seed in (0, 1)))
 
 
 def test_everybody_takes_part_when_the_cohort_is_everybody():

@@ -12,8 +12,11 @@ from torch import nn
 from torch.utils.data import IterableDataset, TensorDataset
 
 import fedsps
+from fedsps.core.contract import Trace
 from fedsps.engine.history import COLUMNS
+from fedsps.engine.session import check_bound
 from fedsps.model.models import LogisticRegression
+from fedsps.rules.output import PolynomialAverage
 
 
 def model():
@@ -71,6 +74,23 @@ def test_costs_of_a_second_exchange_and_of_scalars(unequal_clients):
     assert table["bytes_down"].tolist() == [5 * (15 + 1) * 8 + 15 * 8, 5 * (15 + 1) * 8]
 
 
+@pytest.mark.parametrize("engine", ["loop", "stacked"])
+def test_buffers_are_sent_both_ways(engine, unequal_clients):
+    net = nn.Sequential(nn.BatchNorm1d(4, affine=False), nn.Linear(4, 3)).double()
+    table = fedsps.train(net, unequal_clients, rounds=1, engine=engine).history
+    assert table["bytes_up"][0] == table["bytes_down"][0] == 5 * (15 + 4 + 4 + 1) * 8, "two statistics and a counter"
+
+
+def test_what_is_evaluated_and_returned_is_the_output_rules(unequal_clients):
+    algorithm = fedsps.FedAvg().with_parts(output=PolynomialAverage(power=0))
+    inputs, targets = unequal_clients[1]
+    found = fedsps.train(model(), unequal_clients, algorithm=algorithm, rounds=3, test=(inputs, targets))
+    loss = F.cross_entropy(found.model(inputs), targets).item()
+    assert found.history["test_loss"].iloc[-1] == pytest.approx(loss, rel=1e-12)
+    last = fedsps.train(model(), unequal_clients, algorithm=fedsps.FedAvg(), rounds=3, test=(inputs, targets))
+    assert last.history["test_loss"].iloc[-1] != pytest.approx(loss, rel=1e-3)
+
+
 def test_train_loss_follows_the_weights(unequal_clients):
     still = fedsps.FedAvg(client_stepsize=1e-12)
     start = nn.Linear(4, 3).double()
@@ -118,6 +138,7 @@ def test_stops_at_a_loss_and_when_the_callback_says_so(unequal_clients):
     goal = free["train_loss"].sort_values().iloc[3]
     stopped = fedsps.train(model(), unequal_clients, rounds=10, stop_at_loss=goal).history
     assert len(stopped) == free["round"][free["train_loss"] <= goal].iloc[0] < 10
+    assert len(fedsps.train(model(), unequal_clients, rounds=10, stop_at_loss=free["train_loss"][0]).history) == 1
     seen = []
     table = fedsps.train(
         model(), unequal_clients, rounds=10, callback=lambda row: seen.append(row) or len(seen) == 3
@@ -136,6 +157,22 @@ def test_a_loss_below_its_bound_stops_the_run_with_the_values(unequal_clients):
         fedsps.train(model(), unequal_clients, algorithm=fedsps.FedDecSPS(lower=bounds), rounds=20)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("size", [0.01, 1.0, 1000.0])
+def test_a_loss_below_its_bound_by_rounding_passes(size, dtype):
+    """Ten units in the last place of the loss, of 1 at least."""
+    unit = torch.finfo(dtype).eps * max(1.0, size)
+
+    def check(units):
+        gaps = torch.tensor([0.5, -units * unit, 0.0], dtype=dtype)
+        losses = torch.full((3, 2), size, dtype=dtype)
+        check_bound(1, Trace(losses, torch.ones_like(losses), gaps), np.array([3, 5, 8]))
+
+    check(9)
+    with pytest.raises(fedsps.LowerBoundError, match="round 1: client 5 saw a loss"):
+        check(12)
+
+
 def test_divergence_is_an_outcome_not_an_exception(unequal_clients):
     regression = [(inputs, inputs.sum(1, keepdim=True)) for inputs, _ in unequal_clients]
     for engine in ("loop", "stacked"):
@@ -148,9 +185,21 @@ def test_divergence_is_an_outcome_not_an_exception(unequal_clients):
         assert result.summary["diverged_at"] == result.diverged_at
 
 
+def test_an_infinite_loss_is_divergence_even_if_the_model_stands_still(unequal_clients):
+    def infinite(outputs, targets):
+        return outputs.sum() * 0 + torch.inf
+
+    for engine in ("loop", "stacked"):
+        found = fedsps.train(
+            model(), unequal_clients, algorithm=fedsps.FedAvg(), loss=infinite, rounds=3, engine=engine
+        )
+        assert found.diverged_at == len(found.history) == 1
+
+
 def test_a_resumed_run_continues_exactly(unequal_clients, tmp_path):
+    averaged = fedsps.FedAvgM(client_stepsize=0.05).with_parts(output=PolynomialAverage())
     for number, algorithm in enumerate(
-        [fedsps.FedDecSPS(clock="client"), fedsps.FedSPS(smoothing="loizou", cap=0.1), fedsps.FedSPSGlobal()]
+        [fedsps.FedDecSPS(clock="client"), fedsps.FedSPS(smoothing="loizou", cap=0.1), fedsps.FedSPSGlobal(), averaged]
     ):
         settings = {"algorithm": algorithm, "rounds": 12, "cohort": 3, "batch_size": 5, "test": unequal_clients[0]}
         whole = fedsps.train(model(), unequal_clients, **settings)
@@ -167,6 +216,12 @@ def test_a_resumed_run_continues_exactly(unequal_clients, tmp_path):
         columns = [column for column in whole.history if column != "seconds"]
         assert whole.history[columns].equals(part.history[columns])
         assert torch.equal(whole.model.weight, part.model.weight)
+
+
+def test_a_resumed_run_may_be_longer_and_evaluated_more_often(unequal_clients, tmp_path):
+    fedsps.train(model(), unequal_clients, rounds=2, evaluate_every=0, checkpoint=tmp_path)
+    found = fedsps.train(model(), unequal_clients, rounds=4, evaluate_every=1, checkpoint=tmp_path)
+    assert found.history["train_loss"].notna().tolist() == [False, False, True, True]
 
 
 def test_batch_norm_statistics_survive_a_resume(tmp_path):
@@ -196,11 +251,30 @@ def test_a_checkpoint_of_another_run_is_refused(unequal_clients, tmp_path):
     for change in ({"seed": 1}, {"algorithm": fedsps.FedSPS(cap=2.0)}, {"batch_size": 3}, {"loss": double_loss}):
         with pytest.raises(fedsps.DataError, match="belongs to another run"):
             fedsps.train(model(), unequal_clients, rounds=2, checkpoint=tmp_path, **change)
+    another_start = model()
+    another_start.bias.data[2] = 1e-9
     with pytest.raises(fedsps.DataError, match="belongs to another run"):
-        fedsps.train(model(), unequal_clients[1:], rounds=2, checkpoint=tmp_path)
+        fedsps.train(another_start, unequal_clients, rounds=2, checkpoint=tmp_path)
     (tmp_path / "checkpoint.safetensors").write_bytes(b"damaged")
     with pytest.raises(fedsps.DataError, match="cannot be read .* delete it to start again"):
         fedsps.train(model(), unequal_clients, rounds=2, checkpoint=tmp_path)
+
+
+@pytest.mark.parametrize("what", ["inputs", "targets", "sizes"])
+def test_a_checkpoint_knows_its_data(what, unequal_clients, tmp_path):
+    """As many clients and samples of the same kind: one value, one label, or whose sample it is."""
+    fedsps.train(model(), unequal_clients, rounds=1, checkpoint=tmp_path)
+    inputs, targets = (torch.cat(parts) for parts in zip(*unequal_clients, strict=True))
+    sizes = [len(one) for _, one in unequal_clients]
+    if what == "inputs":
+        inputs[7, 2] += 1e-9
+    elif what == "targets":
+        targets[7] = (targets[7] + 1) % 3
+    else:
+        sizes[2:4] = sizes[3], sizes[2]
+    others = list(zip(inputs.split(sizes), targets.split(sizes), strict=True))
+    with pytest.raises(fedsps.DataError, match="belongs to another run"):
+        fedsps.train(model(), others, rounds=2, checkpoint=tmp_path)
 
 
 def test_a_checkpoint_knows_frozen_parameters(unequal_clients, tmp_path):
@@ -302,6 +376,23 @@ def test_an_interrupt_saves_the_rounds_that_were_done(unequal_clients, tmp_path,
     assert found.history[columns].equals(whole.history[columns])
 
 
+@pytest.mark.parametrize(("seconds", "first"), [(0.0, 4), (1e9, 1)])
+def test_a_run_that_died_goes_on_from_its_last_save(unequal_clients, tmp_path, seconds, first):
+    class DeathError(Exception):
+        """Nothing is saved on it."""
+
+    def dying(row):
+        if row["round"] == 3:
+            raise DeathError
+
+    settings = {"rounds": 5, "checkpoint": tmp_path, "checkpoint_seconds": seconds}
+    with pytest.raises(DeathError):
+        fedsps.train(model(), unequal_clients, callback=dying, **settings)
+    rounds = []
+    fedsps.train(model(), unequal_clients, callback=lambda row: rounds.append(row["round"]), **settings)
+    assert rounds == list(range(first, 6))
+
+
 def test_only_true_stops_training(unequal_clients):
     """Progress bars and files return numbers."""
     assert len(fedsps.train(model(), unequal_clients, rounds=3, callback=lambda row: 5).history) == 3
@@ -370,7 +461,8 @@ def test_a_single_test_sample_is_enough_for_batch_norm():
     net = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)).double()
     inputs, targets = make_clients()[4]
     found = fedsps.train(net, [(inputs, targets)], rounds=1, test=(inputs[:1], targets[:1]))
-    assert found.history["test_accuracy"][0] in (0, 1)
+    right = found.model(inputs[:1]).argmax() == targets[0]
+    assert found.history["test_accuracy"][0] == float(right)
 
 
 def test_a_callback_cannot_change_the_history(unequal_clients):

@@ -100,6 +100,12 @@ def test_grid_finds_what_trying_all_finds_and_resumes(tmp_path, monkeypatch):
     assert run_search(search, tmp_path / "runs").table.equals(found.table)
 
 
+def test_tuning_has_a_seed_of_its_own(monkeypatch):
+    monkeypatch.setattr(tuning, "run_search", lambda search, *_, **__: search.spec.plan.seed)
+    assert tuning.tune("fedavg:client_stepsize=0.1/1") == TUNING_SEED == 1000
+    assert tuning.tune("fedavg:client_stepsize=0.1/1", seed=3) == 3
+
+
 def test_a_grid_may_have_one_point(tmp_path):
     search = Search(Spec.of(named("fedavg"), **SETTINGS), {"client_stepsize": (0.1,)})
     assert run_search(search, tmp_path).best.parameters["client_stepsize"] == 0.1
@@ -194,7 +200,8 @@ def test_words_and_nothing_are_values_too(tmp_path):
     found = run_search(Search(spec, {"formula": ("a", "b"), "initial": (None, 0.1)}), tmp_path)
     points = {(row["formula"], row["initial"]) for row in found.table.to_dict("records")}
     assert points == {("a", None), ("a", 0.1), ("b", None), ("b", 0.1)}
-    assert found.best.parameters["initial"] in (None, 0.1)
+    first = found.table.to_dict("records")[0]
+    assert (found.best.parameters["formula"], found.best.parameters["initial"]) == (first["formula"], first["initial"])
 
 
 @pytest.mark.parametrize("url", ["nonsense", "sqlite:////no/such/folder/x.db", "postgresql://me:secret@nowhere/base"])
