@@ -5,12 +5,13 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-real browser smoke lint types docs generate wheel federation bench clean
+.PHONY: help demo test test-real browser smoke mutants lint types docs generate wheel federation bench clean
 
 help:
 	@echo "make demo       install into .venv and compare FedSPS, FedDecSPS and FedAvg on digits (demo/compare.png)"
 	@echo "make test       install with the test extra and run the suite"
 	@echo "make test-real  the tests that need real processes, signals or browsers (installs chromium if it is missing)"
+	@echo "make mutants    change the source in one line, many times over: a test must notice each (an hour; not in CI)"
 	@echo "make smoke      every page of the reproduction, as small as it gets"
 	@echo "make lint       ruff format and lint          make types   mypy, strict"
 	@echo "make docs       the documentation as a site, build/site/index.html"
@@ -62,6 +63,10 @@ browser:
 
 smoke: $(VENV)/.test
 	FEDSPS=$(BIN)/fedsps ./.ci/check-smoke
+
+# ARGUMENTS='--only secagg --jobs 2'
+mutants: $(VENV)/.test
+	$(BIN)/python tests/mutants.py $(ARGUMENTS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
