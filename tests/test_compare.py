@@ -88,6 +88,13 @@ def test_the_figure_without_test_data_or_evaluations():
         ({"algorithms": ["fedsps"], "spec": Spec.of(), "seeds": 0}, "seeds must be a whole number of at least 1"),
         ({"algorithms": ["fedsps"], "model": nn.Linear(4, 3), "clients": make_clients(), "jobs": 2}, "jobs is for a spec"),
         ({"algorithms": ["fedspss"], "spec": Spec.of()}, "did you mean fedsps"),
+        ({"algorithms": ["fedsps"], "spec": Spec.of(), "jobs": 0}, "jobs must be a whole number of at least 1; got 0"),
+        ({"algorithms": ["fedsps"], "spec": "digits"}, "spec must be made by Spec.of; got 'digits'"),
+        ({"algorithms": ["fedsps"], "spec": Spec.of(), "round": 3}, "unknown setting 'round': did you mean rounds"),
+        ({"algorithms": [fedsps.FedSPS], "spec": Spec.of()}, "an algorithm is named by a text"),
+        ({"algorithms": ["fedsps"], "spec": Spec.of(), "test": make_clients()[0]}, "test and loss are for a model of your own"),
+        ({"algorithms": ["fedsps"], "model": nn.Linear(4, 3), "clients": make_clients(), "fresh": True}, "fresh and exact are for a spec"),
+        ({"algorithms": ["sps+fedavg"], "spec": Spec.of()}, "fedavg is a whole algorithm, not a part: put it first"),
     ],
 )  # fmt: skip
 def test_what_is_refused(arguments, message, tmp_path):
@@ -110,3 +117,31 @@ def test_reproduce_from_python(tmp_path):
     assert {verdict.claim.id for verdict in page.verdicts} == {claim.id for claim in page.page.claims}
     with pytest.raises(ConfigurationError, match="unknown page 'exampel1'"):
         fedsps.reproduce("exampel1", output=tmp_path / "pages")
+
+
+def test_two_algorithms_of_one_name_are_not_taken_for_one():
+    class Own(fedsps.rules.Constant):
+        pass
+
+    first = Algorithm(stepsize=Own())
+
+    class Own(fedsps.rules.Constant):
+        pass
+
+    second = Algorithm(stepsize=Own())
+    with pytest.raises(ConfigurationError, match="two different algorithms are called Own"):
+        fedsps.compare([first, second], model=nn.Linear(4, 3), clients=make_clients(), rounds=1)
+
+
+def test_an_engine_that_is_asked_for_runs_each_by_itself(tmp_path):
+    words = ["fedavg:client_stepsize=0.1/1"]
+    swept = fedsps.compare(words, spec=Spec.of(rounds=2), runs=tmp_path)
+    alone = fedsps.compare(words, spec=Spec.of(rounds=2), runs=tmp_path, engine="loop")
+    for label, (result,) in swept.results.items():
+        assert result.provenance["sweep"] == 2
+        assert "sweep" not in alone.results[label][0].provenance
+
+
+def test_arrays_of_bounds_print_as_tuples():
+    bounds = torch.tensor([0.0, 0.25])
+    assert repr(fedsps.FedSPS(lower=bounds)) == repr(fedsps.FedSPS(lower=bounds.numpy())) == "FedSPS(lower=(0.0, 0.25))"

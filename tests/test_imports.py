@@ -29,7 +29,7 @@ MAY_IMPORT = {  # each package, and those that it may import beside itself; nobo
     "engine": "data model rules core errors checks",
     "runs": "engine data model methods rules core errors checks version",
     "flower": "runs engine data model methods rules core errors checks",
-    "deploy": "runs errors checks",
+    "deploy": "runs core errors checks",
     "report": "runs engine data model methods core errors checks version",
     "paper": "report runs engine methods core errors checks",
     "cli": "paper report deploy runs engine data model methods core errors checks version",

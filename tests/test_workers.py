@@ -101,6 +101,9 @@ def test_torch_threads_and_its_generator_are_as_they_were():
     torch.manual_seed(3)
     fedsps.train(model, make_clients(sizes=(4, 9, 9)), rounds=2, engine="loop", workers=3)
     assert torch.equal(torch.rand(2), expected)
+    torch.manual_seed(3)
+    workers.side_by_side(torch.default_generator.manual_seed, [7, 8, 9], 2)
+    assert torch.equal(torch.rand(2), expected)
     before = torch.get_num_threads()
     assert workers.side_by_side(lambda number: torch.get_num_threads(), [1, 2, 3], 2) == [1, 1, 1]
     assert torch.get_num_threads() == before

@@ -12,5 +12,7 @@ fedsps but `errors` and `checks`.
 | `kinds` | the six kinds of parts, and the plainest of each |
 | `local_training` | tau local steps on a client, one step of the server |
 | `algorithm` | a composition of parts |
+| `stacking` | algorithms that differ in numbers alone, as one with tensors for parameters |
+| `files` | writes that are all or nothing |
 | `addresses` | the user's own objects by `file.py:name` |
 """

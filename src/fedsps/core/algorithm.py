@@ -136,7 +136,8 @@ class Algorithm:
             return None
         signature, (positional, named) = inspect.signature(type(self)), vars(self)["_given"]
         bound = signature.bind(*positional, **named).arguments
-        return {key: value for key, value in bound.items() if value != signature.parameters[key].default}
+        plain = {key: tuple(value.tolist()) if hasattr(value, "tolist") else value for key, value in bound.items()}
+        return {key: value for key, value in plain.items() if value != signature.parameters[key].default}
 
     def with_parts(self, **parts: Any) -> "Algorithm":
         """The same algorithm with some parts exchanged; without any it equals the one it was made from.

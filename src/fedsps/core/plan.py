@@ -3,10 +3,10 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, TypedDict, TypeVar, get_args
+from typing import Any, Literal, Self, TypedDict, TypeVar, get_args
 
 from fedsps.checks import choice, count
-from fedsps.errors import ConfigurationError
+from fedsps.errors import ConfigurationError, unknown
 
 Weights = Literal["uniform", "samples"]
 """The weights of the mean over clients: the paper's 1/n, or by their numbers of samples."""
@@ -76,6 +76,15 @@ class Plan:
                 object.__setattr__(self, name, count(f"{name} (None: all)", getattr(self, name)))
         choice("weights", self.weights, get_args(Weights))
         choice("augment", self.augment, get_args(Augment))
+
+    @classmethod
+    def of(cls, **knobs: Any) -> Self:
+        """A plan from keyword arguments; a name that is none of its fields is refused with the nearest ones."""
+        known = [one.name for one in fields(cls)]
+        for name in knobs:
+            if name not in known:
+                raise unknown("setting", name, known)
+        return cls(**knobs)
 
     def check(self, clients: int, sample: tuple[int, ...] | None = None) -> None:
         """Refuse a plan that does not fit so many clients, or samples of this shape where it is known."""

@@ -117,6 +117,8 @@ class ClientData:
             return clients
         if isinstance(clients, tuple) and len(clients) == 2 and isinstance(clients[0], Tensor | np.ndarray):
             raise DataError("clients must be a list with one (inputs, targets) pair for each client; got a single pair")
+        if not hasattr(clients, "__len__") or not hasattr(clients, "__iter__"):
+            raise DataError(f"clients must be a list with one (inputs, targets) pair for each client; got {clients!r}")
         if len(clients) == 0:
             raise DataError("clients is empty: give at least one (inputs, targets) pair")
         pairs = [samples(client, f"client {number}") for number, client in enumerate(clients)]

@@ -26,6 +26,7 @@ from urllib.parse import urldefrag
 
 import platformdirs
 
+from fedsps.core.files import replace_file
 from fedsps.errors import DataError, unknown
 
 RETRIES = 2
@@ -339,7 +340,7 @@ def _download_from(home: str, file: File, scratch: Path) -> bytes:
     content = None
     for name, unpacked in _members(path, members):
         _check(members[name], unpacked)
-        _store(members[name], unpacked, scratch)
+        _store(members[name], unpacked)
         if name == wanted:
             content = unpacked
     if content is None:
@@ -347,13 +348,8 @@ def _download_from(home: str, file: File, scratch: Path) -> bytes:
     return content
 
 
-def _store(file: File, content: bytes, scratch: Path) -> None:
-    """Into the cache in one step, so that another process never sees half a file.
-
-    The file is complete in the scratch folder first and then renamed, which is one step on the same disk.
-    """
+def _store(file: File, content: bytes) -> None:
+    """Into the cache in one step, so that another process never sees half a file."""
     target = cache_folder() / file.folder / file.name
     target.parent.mkdir(exist_ok=True)
-    complete = scratch / f"{file.name}.unpacked"
-    complete.write_bytes(content)
-    complete.replace(target)
+    replace_file(target, lambda partial: partial.write_bytes(content))

@@ -100,14 +100,14 @@ def prepare(folder: Path) -> Path:
     if '"' in str(folder) or "\n" in str(folder):
         raise ConfigurationError(f"folder {folder}: Flower cannot take a path with quotes")
     if folder.exists() and not folder.is_dir():
-        raise ConfigurationError(f"folder {folder} is a file: name another with --folder")
+        raise ConfigurationError(f"folder {folder} is a file: name another")
     ignore = folder / ".gitignore"
     if (
         folder.is_dir()
         and any(folder.iterdir())
         and not (ignore.exists() and ignore.read_text(encoding="utf-8") == IGNORE)
     ):
-        raise ConfigurationError(f"folder {folder} holds other things: name an empty or a new one with --folder")
+        raise ConfigurationError(f"folder {folder} holds other things: name an empty or a new one")
     folder.mkdir(parents=True, mode=0o700, exist_ok=True)
     ignore.write_text(IGNORE, encoding="utf-8")
     return folder

@@ -11,13 +11,13 @@ All keys are on the curve P-384.
 """
 
 import ipaddress
-import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from fedsps.core.files import create_file
 from fedsps.errors import ConfigurationError
 
 try:
@@ -137,8 +137,8 @@ def _make_ca(keys: Keys) -> None:
         .add_extension(_usage("key_cert_sign", "crl_sign"), critical=True)
         .sign(key, SHA384())
     )
-    _write(keys.ca_key, _pem(key), 0o600)
-    _write(keys.ca_certificate, certificate.public_bytes(Encoding.PEM))
+    create_file(keys.ca_key, _pem(key), 0o600)
+    create_file(keys.ca_certificate, certificate.public_bytes(Encoding.PEM))
 
 
 def _make_certificate(keys: Keys, names: list[x509.GeneralName]) -> None:
@@ -160,16 +160,16 @@ def _make_certificate(keys: Keys, names: list[x509.GeneralName]) -> None:
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
         .sign(ca_key, SHA384())
     )
-    _write(keys.key, _pem(key), 0o600)
-    _write(keys.certificate, certificate.public_bytes(Encoding.PEM))
+    create_file(keys.key, _pem(key), 0o600)
+    create_file(keys.certificate, certificate.public_bytes(Encoding.PEM))
 
 
 def _make_pair(private: Path, public: Path) -> None:
     """An OpenSSH key pair on P-384, as `flower-supernode` and `flwr supernode register` read it."""
     key = ec.generate_private_key(ec.SECP384R1())
     shown = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
-    _write(private, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()), 0o600)
-    _write(public, shown + f" {private.name}\n".encode())
+    create_file(private, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()), 0o600)
+    create_file(public, shown + f" {private.name}\n".encode())
 
 
 def _check(keys: Keys, names: list[x509.GeneralName], nodes: int) -> None:
@@ -263,16 +263,3 @@ def _read(path: Path) -> x509.Certificate:
 
 def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-
-
-def _write(path: Path, content: bytes, mode: int = 0o644) -> None:
-    """All or nothing, with its mode from the start, and never over a file that is there.
-
-    A link is made to the complete file, which fails if the name exists, where a rename would replace it.
-    """
-    partial = path.with_name(path.name + ".partial")
-    partial.unlink(missing_ok=True)
-    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-        file.write(content)
-    os.link(partial, path)
-    partial.unlink()

@@ -1,7 +1,7 @@
 """A round, and what carries it: batches, the loop and stacked engines, sessions of many rounds, evaluation.
 
 What lives here owns the loops over clients and rounds and knows no files, no tables and no terminals. It imports
-`fedsps.core`, `fedsps.model` and `fedsps.data`.
+`fedsps.core`, `fedsps.rules`, `fedsps.model` and `fedsps.data`.
 
 | file | concept |
 | --- | --- |
@@ -10,6 +10,8 @@ What lives here owns the loops over clients and rounds and knows no files, no ta
 | `answer` | one client's share of an exchange, and the means over them |
 | `round` | the exchanges of one round, in turn |
 | `loop`, `stacked` | how answers are collected: one client after another, or all at once |
+| `sweep` | many settings of one algorithm at once |
+| `workers` | clients side by side on several cores |
 | `trial` | whether the model can take the data, and which engine can take the model |
 | `evaluate` | loss and accuracy on clients' and test data |
 | `session` | round after round, checked, recorded, saved |

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,8 +18,6 @@ from torch import Tensor
 from fedsps.engine.setup import Setup
 
 WORTH = 0.004  # seconds of a client's local steps: below them threads gain nothing
-Item = TypeVar("Item")
-Done = TypeVar("Done")
 
 
 _processes = 1  # that share the machine's cores with this one, itself included
@@ -62,7 +60,7 @@ def decide(setup: Setup, inputs: Tensor, targets: Tensor) -> int:
     return most if min(seconds) * plan.local_steps >= WORTH else 1
 
 
-def side_by_side(function: Callable[[Item], Done], items: Sequence[Item], workers: int) -> list[Done]:
+def side_by_side(function: Callable[[Any], Any], items: Sequence[Any], workers: int) -> list[Any]:
     """The function of each item, in their order, by so many threads; what one raises is raised here.
 
     >>> side_by_side(lambda number: number**2, [3, 1, 2], workers=2)

@@ -36,7 +36,7 @@ class RunConfig:
     """What a run configuration says. Keys with a dot (tables of your own) are the app's business: they are kept.
 
     Attributes:
-        plan: rounds, local-steps, batch-size, cohort, weights, augment, seed and evaluate-every; 0 for all.
+        plan: rounds, local-steps, batch-size, cohort, weights, augment, seed and evaluate-every, ...; 0 for all.
         algorithm: as the command line writes it.
         dtype: of the model.
         mean: "mean", "median", "trimmed:0.2" or "clipped:1.0".
@@ -99,7 +99,7 @@ class RunConfig:
             kinds = known[key]
             if kinds == (float,) and isinstance(value, int):
                 value = float(value)  # noqa: PLW2901
-            if not isinstance(value, kinds) or isinstance(value, bool):
+            if not isinstance(value, kinds) or isinstance(value, bool) != (bool in kinds):
                 raise ConfigurationError(f"run setting {key} must be {kinds[0].__name__}; got {value!r}")
             name = key.replace("-", "_")
             if name in PLAN:

@@ -10,9 +10,9 @@ from pathlib import Path
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from fedsps.core.files import replace_file
 from fedsps.core.vectors import Tensors
 from fedsps.errors import ConfigurationError, DataError
-from fedsps.runs.files import replace_file
 
 NEVER = -1  # the round in which a client last took part, if it never did
 

@@ -130,6 +130,8 @@ def _slot(word: str, place: int) -> str | None:
     """Where a word's part belongs; None for a whole algorithm, which only the first word can be."""
     if place == 0 and (word in CATALOGUE or word not in PARTS):
         return None
+    if word in CATALOGUE and word not in PARTS:
+        raise ConfigurationError(f"{word} is a whole algorithm, not a part: put it first")
     if word not in PARTS:
         raise unknown("part", word, PARTS)
     slot: str = PARTS[word].slot
@@ -237,6 +239,8 @@ def parse(text: str) -> list[Named]:
 
 def read(text: str) -> tuple[str, dict[str, str]]:
     """The name in one word of the command line, and its parameters as they are written; a part's carry its name."""
+    if not isinstance(text, str):
+        raise ConfigurationError(f"an algorithm is named by a text such as 'fedsps:cap=10'; got {text!r}")
     pieces = [_split(piece) for piece in _words(text)]
     name = "+".join(word for word, _ in pieces)
     if len({word for word, _ in pieces}) < len(pieces):

@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from fedsps import methods, rules
+from fedsps.checks import choice
 from fedsps.core.addresses import import_object
 from fedsps.core.algorithm import FAMILIES, Algorithm
 from fedsps.core.kinds import KINDS
@@ -26,6 +27,8 @@ def _classes(module: ModuleType, kinds: tuple[type, ...]) -> list[type[Any]]:
 def _catalogue() -> dict[str, type[Algorithm]]:
     """By family, and within one the shortest name first: variants are named after what they vary."""
     classes = {kind for module in _modules() for kind in _classes(module, (Algorithm,)) if vars(kind).get("name")}
+    for kind in classes:
+        choice(f"family of {kind.__name__}", kind.family, FAMILIES)
     order = sorted(classes, key=lambda kind: (FAMILIES.index(kind.family), len(kind.name), kind.name))
     return {kind.name: kind for kind in order}
 

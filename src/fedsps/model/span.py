@@ -129,6 +129,7 @@ class Span(Implicit):
 
     def norm_sq(self) -> Tensor:
         """`sum_ij <A_i (X_i X_j^T), A_j>`, `[settings, clients]`; rounding may not make it negative."""
+        assert not self.is_point, "the norm of a point is not known in the span"
         total = self.samples.features.new_zeros(*self.shape[:-1])
         for first, left in self.parts.items():
             for second, right in self.parts.items():
@@ -139,6 +140,7 @@ class Span(Implicit):
 
     def mean(self, weights: Tensor) -> Tensor:
         """The weighted sum over the clients by its coordinates, `[settings, d]`: one product for all batches."""
+        assert not self.is_point, "the mean of points is that of their changes, and the server's point"
         settings, outputs, width = self.samples.weight.shape
         if not self.parts:
             return self.samples.features.new_zeros(settings, outputs * width)

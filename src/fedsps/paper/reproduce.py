@@ -4,7 +4,6 @@ For each page the output folder gets PAGE.json (verdicts, panels, what it took),
 curves), its figures, and other tables of its own. `document` and `fedsps report` read these files alone.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
@@ -13,13 +12,13 @@ from typing import get_args
 
 import pandas as pd
 
-from fedsps.checks import choice
+from fedsps.checks import choice, count
 from fedsps.errors import ConfigurationError, unknown
 from fedsps.paper.document import document
 from fedsps.paper.execute import search, train
 from fedsps.paper.page import Job, Line, Page, Panel, Records, Report, Scale, Tuned, Verdict
 from fedsps.report import plot
-from fedsps.runs.files import read_json
+from fedsps.runs.files import read_json, write_json
 from fedsps.runs.result import number
 
 PAGES = {  # by name, in the paper's order: the file of `fedsps.paper.pages` that holds its PAGE
@@ -100,6 +99,9 @@ def reproduce(
         report: called with what is being done, how far it is, and of how much.
     """
     choice("scale", scale, get_args(Scale))
+    count("jobs", jobs)
+    if seeds is not None:
+        count("seeds", seeds)
     plot.check_available()
     chosen = [find(name) for name in pages or PAGES]
     folder = Path("reproduction", scale) if output is None else Path(output)
@@ -170,7 +172,7 @@ def write(outcome: Reproduction, folder: Path) -> None:
     tables = ({name: table(records)} if records.runs else {}) | dict(records.tables)
     for stem, content in tables.items():
         content.to_csv(folder / f"{stem}.csv", index=False, float_format="%.6g")
-    (folder / f"{name}.json").write_text(json.dumps(plain(outcome), indent=2) + "\n", encoding="utf-8")
+    write_json(folder / f"{name}.json", plain(outcome))
 
 
 def table(records: Records) -> pd.DataFrame:

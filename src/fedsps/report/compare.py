@@ -60,6 +60,8 @@ class Comparison:
     @property
     def note(self) -> str:
         """What the target is, in words."""
+        if np.isnan(self.target):
+            return "no target: nothing was evaluated"
         if self.given:
             return f"target loss: {self.target:.4g}, as given"
         return f"target loss: {self.target:.4g}, the best final train loss of these runs times {TARGET_FACTOR}"
@@ -79,6 +81,8 @@ class Comparison:
         """
         histories = {label: [run.history for run in runs] for label, runs in self.results.items()}
         names = {label: runs[0].spec.algorithm for label, runs in self.results.items()}
+        if path is not None:
+            plot.check(Path(path))
         return plot.comparison(histories, names, self.title, None if path is None else Path(path))
 
 
@@ -132,10 +136,16 @@ def compare(
     ['fedsps', 'fedavg client_stepsize=0.1', 'fedavg client_stepsize=1']
     """
     count("seeds", seeds)
+    count("jobs", jobs)
+    asked = Plan.of(**plan)
+    if spec is not None and not isinstance(spec, Spec):
+        raise ConfigurationError(f"spec must be made by Spec.of; got {spec!r}")
     chosen = chosen_algorithms(algorithms)
     if (spec is None) == (model is None and clients is None):
         raise ConfigurationError("compare takes either a spec, or a model and clients")
     if spec is not None:
+        if test is not None or loss is not F.cross_entropy:
+            raise ConfigurationError("test and loss are for a model of your own: a spec has its own")
         specs = specs_of(list(chosen), replace(spec, plan=replace(spec.plan, **plan)), seeds)
         results = run_all(specs, runs, jobs=jobs, fresh=fresh, exact=exact, engine=engine, watch=watch)
     else:
@@ -143,8 +153,10 @@ def compare(
             raise ConfigurationError("compare needs both a model and clients, or a spec")
         if jobs != 1:
             raise ConfigurationError("jobs is for a spec, whose data other processes can load: leave it out")
+        if fresh or exact:
+            raise ConfigurationError("fresh and exact are for a spec, whose runs are kept: leave them out")
         data, held = ClientData.of(clients), None if test is None else held_out(test)
-        first = Plan(**plan)
+        first = asked
         results = []
         for algorithm in chosen.values():
             for number in range(seeds):
@@ -179,7 +191,11 @@ def chosen_algorithms(algorithms: Sequence[str | Algorithm]) -> dict[Named, Algo
     chosen: dict[Named, Algorithm] = {}
     for algorithm in [algorithms] if isinstance(algorithms, str | Algorithm) else algorithms:
         if isinstance(algorithm, Algorithm):
-            chosen.setdefault(name_of(algorithm), algorithm)
+            named = name_of(algorithm)
+            if chosen.setdefault(named, algorithm) != algorithm:
+                raise ConfigurationError(
+                    f"two different algorithms are called {named.name}: give one of the classes another name"
+                )
         else:
             chosen |= {named: named.build() for named in parse(algorithm) if named not in chosen}
     if not chosen:

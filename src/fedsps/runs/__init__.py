@@ -10,8 +10,9 @@ engine and what is below it; it knows files and tables, but no plots and no term
 | `train` | `fedsps.train`: a model and clients' data in, a result out |
 | `run` | `fedsps.run`: a spec in, a cached and resumable run folder out |
 | `parallel` | many runs at once |
+| `sweep` | runs that differ in numbers alone, in one pass |
 | `tune` | the search for parameters |
 | `result` | the trained model, its history, and the run folder |
 | `checkpoint` | a run in progress, on disk |
-| `files` | writes that are all or nothing, locks, digests |
+| `files` | JSON, locks, digests |
 """

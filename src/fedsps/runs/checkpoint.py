@@ -15,11 +15,11 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from fedsps.core.files import replace_file
 from fedsps.core.plan import PLUMBING, Plan
 from fedsps.engine.history import Row
 from fedsps.engine.setup import Setup, State
 from fedsps.errors import DataError
-from fedsps.runs.files import replace_file
 
 NAME = "checkpoint.safetensors"
 LATER = (

@@ -6,35 +6,15 @@ old one or the new one, and a folder is held by one process at a time.
 
 import hashlib
 import json
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
+from fedsps.core.files import replace_file
 from fedsps.errors import ConfigurationError, DataError
-
-
-def replace_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file all or nothing: the old one stays until the new one is complete and on the disk.
-
-    Args:
-        path: the file.
-        write: writes the new content to the path that it is given, which lies beside the file.
-    """
-    partial = path.with_name(f"{path.name}.partial")
-    write(partial)
-    with partial.open("rb") as file:
-        os.fsync(file.fileno())
-    partial.replace(path)
-    if os.name != "nt":  # the name itself must survive a power cut too
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
 
 
 def write_json(path: Path, content: Any) -> None:

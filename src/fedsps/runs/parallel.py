@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from fedsps.checks import count
 from fedsps.engine.history import Row
 from fedsps.engine.trial import Engine
 from fedsps.engine.workers import share_cores
@@ -58,13 +59,14 @@ def run_all(
     if fresh:
         for spec in specs:
             (Path(runs) / spec.digest / SUMMARY).unlink(missing_ok=True)
+    count("jobs", jobs)
     alone = exact or engine != "auto"
     together = portions(specs, runs, jobs, alone)
-    how = (runs, fresh, exact, engine)
+    how = (runs, fresh, alone, engine)
     if jobs == 1 or len(together) <= 1:
         for numbers in together:
             _run_portion([specs[number] for number in numbers], *how, _renumbered(watch, numbers))
-        return [run(spec, runs, exact=exact) for spec in specs]
+        return [run(spec, runs, exact=alone) for spec in specs]
     manager = SyncManager(ctx=SPAWN)
     manager.start(_end_with_parent)
     with manager, workers(jobs) as submit:
@@ -78,7 +80,7 @@ def run_all(
             _forward(rows, watch)
             for future in done:
                 future.result()  # raises what the worker raised
-    return [run(spec, runs, exact=exact) for spec in specs]
+    return [run(spec, runs, exact=alone) for spec in specs]
 
 
 def portions(specs: Sequence[Spec], runs: str | Path, jobs: int, alone: bool) -> list[list[int]]:

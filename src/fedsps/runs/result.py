@@ -25,9 +25,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 from torch import nn
 
+from fedsps.core.files import replace_file
 from fedsps.engine.history import COLUMNS, Row
 from fedsps.errors import ConfigurationError, DataError
-from fedsps.runs.files import read_json, replace_file, write_json
+from fedsps.runs.files import read_json, write_json
 from fedsps.runs.spec import Spec
 from fedsps.version import __version__
 

@@ -50,6 +50,8 @@ def run(
         ConfigurationError: if the spec has no task, as that of a run from Python.
         DataError: if the data cannot be had, or the folder holds something damaged.
     """
+    if not isinstance(spec, Spec):
+        raise ConfigurationError(f"spec must be made by Spec.of; got {spec!r}")
     if spec.task is None:
         raise ConfigurationError("the spec has no task: make specs by Spec.of, or call fedsps.train")
     folder = Path(runs) / spec.digest
@@ -58,6 +60,7 @@ def run(
             (folder / name).unlink(missing_ok=True)
     if is_done(spec, runs):
         return load(folder)
+    folder.mkdir(parents=True, exist_ok=True)  # before hours of training, if it cannot be made
     task = spec.task.load(spec.plan.seed, spec.files.get("data"))
     result = train(
         task.model,

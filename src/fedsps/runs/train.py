@@ -57,7 +57,8 @@ def train(
         memory_limit: bytes that the stacked engine may take for one chunk of clients.
         checkpoint: a folder where the run is saved as it goes; called again with it, `train` goes on from there.
         checkpoint_seconds: the time between two saves.
-        **plan: the fields of `Plan`: rounds, local_steps, batch_size, cohort, weights, augment, seed, evaluate_every.
+        **plan: the fields of `Plan`: rounds, local_steps, batch_size, cohort, weights, augment, seed,
+            evaluate_every, evaluate_from, workers.
             Cohorts and batches are functions of the seed, so two algorithms with one seed see the same data.
 
     >>> import torch
@@ -72,7 +73,7 @@ def train(
     algorithm = FedSPS() if algorithm is None else algorithm
     if not isinstance(algorithm, Algorithm):
         raise ConfigurationError(f"algorithm must be one, like fedsps.FedSPS(); got {algorithm!r}")
-    asked = Plan(**plan)
+    asked = Plan.of(**plan)
     if stop_at_loss is not None and asked.evaluate_every == 0:
         raise ConfigurationError("stop_at_loss needs evaluations: set evaluate_every to 1 or more")
     network, data = network_of(model, loss), ClientData.of(clients)

@@ -281,6 +281,7 @@ def run_search(
     workers only run them. Several machines share a search through a real database, one such process on each; all of
     them wait for the last trial, and take over those of a machine that fell silent.
     """
+    count("jobs", jobs)
     TrialState = _optuna().trial.TrialState
     Path(runs).mkdir(parents=True, exist_ok=True)
     url = storage or f"sqlite:///{Path(runs).resolve() / 'tune.db'}"
