@@ -145,3 +145,11 @@ def test_an_engine_that_is_asked_for_runs_each_by_itself(tmp_path):
 def test_arrays_of_bounds_print_as_tuples():
     bounds = torch.tensor([0.0, 0.25])
     assert repr(fedsps.FedSPS(lower=bounds)) == repr(fedsps.FedSPS(lower=bounds.numpy())) == "FedSPS(lower=(0.0, 0.25))"
+
+
+def test_a_class_of_ones_own_goes_with_a_spec_by_its_file(tmp_path):
+    class Own(fedsps.rules.Constant):
+        pass
+
+    with pytest.raises(ConfigurationError, match="write a class of your own as 'file.py:Own', or compare with model"):
+        fedsps.compare([Algorithm(stepsize=Own())], spec=Spec.of(rounds=1), runs=tmp_path)

@@ -1,4 +1,7 @@
-"""One round: its exchanges in turn. How the clients' answers are collected is the engine's own affair."""
+"""One round: its exchanges in turn. How the clients' answers are collected is the engine's own affair.
+
+Who takes part is `Setup.cohort_of`'s to say, which draws from `fedsps.core.streams.cohort`.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace

@@ -2,7 +2,8 @@
 
 Most of them return a `Check`: given the records and, for a statement about a training loss, which of the two losses to
 look at, it says for each seed whether the statement is true and by how much (`Evidence`). A final value is the mean
-over the last tenth of the rounds; that of a diverged run is infinite, so that it loses every comparison.
+over the last tenth of the rounds; that of a diverged run is infinite, so that it loses every comparison. What verdict
+the evidence of all seeds gives is decided by `fedsps.paper.page.decide`.
 """
 
 from collections.abc import Callable, Sequence

@@ -146,6 +146,8 @@ def compare(
     if spec is not None:
         if test is not None or loss is not F.cross_entropy:
             raise ConfigurationError("test and loss are for a model of your own: a spec has its own")
+        for named in chosen:
+            _check_known(named)
         specs = specs_of(list(chosen), replace(spec, plan=replace(spec.plan, **plan)), seeds)
         results = run_all(specs, runs, jobs=jobs, fresh=fresh, exact=exact, engine=engine, watch=watch)
     else:
@@ -201,6 +203,17 @@ def chosen_algorithms(algorithms: Sequence[str | Algorithm]) -> dict[Named, Algo
     if not chosen:
         raise ConfigurationError("nothing to compare: name at least one algorithm")
     return chosen
+
+
+def _check_known(named: Named) -> None:
+    """Refuse a class that only this process knows: a run from a spec is built by its name, elsewhere and later."""
+    try:
+        named.build()
+    except ConfigurationError as error:
+        raise ConfigurationError(
+            f"{named.name} cannot be made by its name ({error}): write a class of your own as 'file.py:{named.name}', "
+            "or compare with model and clients"
+        ) from error
 
 
 def specs_of(chosen: Sequence[Named], spec: Spec, seeds: int) -> list[Spec]:

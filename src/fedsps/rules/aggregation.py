@@ -1,4 +1,7 @@
-"""Means that a few bad clients cannot move far, for algorithms whose message is the change of the model alone."""
+"""Means over clients that a few bad ones cannot move far, for algorithms that send the change of the model alone.
+
+The plain weighted mean, which every other run takes, is `fedsps.core.vectors.mean`.
+"""
 
 import math
 from collections.abc import Callable

@@ -124,8 +124,8 @@ def unflatten(round: int, flat: dict[str, Tensor]) -> State:
 def fingerprint(setup: Setup) -> str:
     """A digest of all that decides a run's course: data, starting point, algorithm and plan.
 
-    The plan's `rounds` and `evaluate_every` are not in it, so a run may be asked for more rounds later and goes on. Nor
-    is the engine: all engines compute the same, up to rounding.
+    What the plan says of rounds, evaluations and workers is not in it (`LATER`), so a run may be asked for more rounds
+    later and goes on. Nor is the engine: all engines compute the same, up to rounding.
     """
     network, plan = setup.network, setup.plan
     asked: list[Any] = [setup.algorithm.composition]
