@@ -65,26 +65,23 @@ def test_a_killed_server_goes_on_where_it_was(name, after, tmp_path, by_registry
     pd.testing.assert_frame_equal(whole.history.drop(columns="seconds"), resumed.history.drop(columns="seconds"))
 
 
-@pytest.mark.parametrize(("name", "client", "round"), [*((name, 1, 1) for name in STATEFUL), ("global b", 0, 0)])
-def test_a_late_answer_leaves_no_trace(name, client, round, tmp_path, by_registry):
-    """A client whose answer came too late goes on, when it is back, as if it had not been asked.
-
-    In FedSPS-Global's first round client 0 has answered another question already.
-    """
+@pytest.mark.parametrize("name", STATEFUL)
+def test_a_late_answer_leaves_no_trace(name, tmp_path, by_registry):
+    """A client whose answer came too late goes on, when it is back, as if it had not been asked."""
 
     def lose(grid):
         def spoil(partition, kind, reply):
-            late = (kind, partition) == ("train.train", client) and grid.asked.count((kind, partition)) == round + 1
+            late = (kind, partition) == ("train.train", 1) and grid.asked.count((kind, partition)) == 2
             return None if late else reply
 
         return spoil
 
-    def keep(grid):  # the same, but the client never works in that round: its state is what it was
+    def keep(grid):  # the same, but the client never works in its second round: its state is what it was
         work = grid.app
 
         def app(message, context):
             asked = (message.metadata.message_type, context.node_config["partition-id"])
-            late = asked == ("train.train", client) and grid.asked.count(asked) == round + 1
+            late = asked == ("train.train", 1) and grid.asked.count(asked) == 2
             return Message(RecordDict(), reply_to=message) if late else work(message, context)
 
         return app
@@ -97,11 +94,32 @@ def test_a_late_answer_leaves_no_trace(name, client, round, tmp_path, by_registr
         for one, folder in ((late, "late"), (absent, "absent"))
     ]
     assert torch.equal(*(in_process.weights(one) for one in found))
-    events, clients = [""] * 4, [5] * 4
-    events[round] = f"client {client}: no answer within 0.3 s; client {client}: no scores (not connected)"
-    clients[round] = 4
-    assert found[0].history["events"].tolist() == events
-    assert found[0].history["clients"].tolist() == clients
+    assert found[0].history["events"].tolist() == [
+        "",
+        "client 1: no answer within 0.3 s; client 1: no scores (not connected)",
+        "",
+        "",
+    ]
+    assert found[0].history["clients"].tolist() == [5, 4, 5, 5]
+
+
+def test_only_training_counts_as_taking_part(tmp_path):
+    """Client 0 is asked for the first stepsize and answers; its training of the first round is lost."""
+    grid = in_process.grid(tmp_path)
+    work, since = grid.app, []
+
+    def app(message, context):
+        if (message.metadata.message_type, context.node_config["partition-id"]) == ("train.train", 0):
+            since.append(message.content.config_records["ask"]["since"])
+        return work(message, context)
+
+    grid.app = app
+    grid.spoil = lambda partition, kind, reply: (
+        None if (kind, partition) == ("train.train", 0) and len(since) == 1 else reply
+    )
+    in_process.run(grid, tmp_path, algorithm="fedsps-global:smoothing=paper", deadline=0.3, evaluate_every=0)
+    assert ("train.probe", 0) in grid.asked
+    assert since == [NEVER, NEVER, 1, 2], "the last round in which its training was counted"
 
 
 def test_the_first_stepsize_comes_from_whoever_answers(tmp_path):
