@@ -192,7 +192,7 @@ MUTANTS = [
     Mutant("flower/plain.py", "2 * len(beyond) < len(scores)", "2 * len(beyond) <= len(scores)", "test_flower_faults::test_an_infinite_loss_is_told"),
     Mutant("flower/plain.py", "float(counts @ [values[name] for values in held] / counts.sum())", "float(np.mean([values[name] for values in held]))", "test_flower::test_scores_of_the_clients_own_tests_are_over_all_their_samples"),
     Mutant("flower/server.py", "since[torch.from_numpy(clients)] = state.round", "since[torch.from_numpy(clients)] = state.round - 1", "test_flower::test_states_are_kept_for_two_rounds_and_by_run"),
-    Mutant("flower/server.py", 'if exchange.action == "train" else state.ledger', "if True else state.ledger", "test_flower::test_a_late_answer_leaves_no_trace"),
+    Mutant("flower/server.py", 'if exchange.action == "train" else state.ledger', "if True else state.ledger", "test_flower::test_only_training_counts_as_taking_part"),
     Mutant("flower/server.py", "[audience] * (1 + config.retries)", "[audience] * max(1, config.retries)", "test_flower_faults::test_too_few_answers_repeat_the_round_then_stop"),
     Mutant("flower/server.py", "np.setdiff1d(group, heard.refused)", "group", "test_flower_faults::test_a_repetition_leaves_out_a_client_that_diverged"),
     Mutant("flower/server.py", "config.deadline if attempt else 0", "0", "test_flower_faults::test_a_repetition_waits_until_the_nodes_are_back"),
