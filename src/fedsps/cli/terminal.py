@@ -21,10 +21,10 @@ from rich.text import Text
 from fedsps.engine.history import Row
 from fedsps.report.compare import HEADINGS, Comparison
 from fedsps.report.format import shown
-from fedsps.runs.parallel import Watch
 from fedsps.runs.result import Result
 from fedsps.runs.run import is_done
 from fedsps.runs.spec import Spec
+from fedsps.runs.sweep import Watch
 
 screen = Console(stderr=True)
 paper = Console(width=None if sys.stdout.isatty() else 120)

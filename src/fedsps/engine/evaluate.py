@@ -98,25 +98,30 @@ def _runs(
 
 def _means(values: Tensor, sizes: list[int]) -> Tensor:
     """The mean over each client's samples, `[M] -> [clients]`; one dimension a sample or several."""
-    owner = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes)).to(values.device)
     values = values.flatten(1).mean(1) if values.ndim > 1 else values
     values = values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
-    total = torch.zeros(len(sizes), dtype=values.dtype, device=values.device).index_add_(0, owner, values)
-    return total / torch.tensor(sizes).to(total)
+    return _sums(values, sizes) / torch.tensor(sizes).to(values)
 
 
-def evaluate_settings(
-    network: Network, x: Tensor, buffers: Tensors, data: ClientData, accuracy: bool = True
-) -> Evaluation:
-    """As `evaluate_clients` for many points `x [settings, d]`: loss and accuracy `[settings, clients]`.
+def _sums(values: Tensor, sizes: list[int]) -> Tensor:
+    """The sum over each client's samples, `[M, *] -> [clients, *]`."""
+    owner = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes)).to(values.device)
+    return values.new_zeros(len(sizes), *values.shape[1:]).index_add_(0, owner, values)
+
+
+def evaluate_settings(network: Network, x: Tensor, data: ClientData, accuracy: bool = True) -> Evaluation:
+    """As `evaluate_clients` for many points `x [settings, d]` of a model without buffers: `[settings, clients]`.
 
     A linear model's outputs for all settings are one product with the data, which is read once.
+
+    Args:
+        network: the model and the loss.
+        x: where.
+        data: the clients' samples; of test data a single client's.
+        accuracy: whether it is wanted too.
     """
     if not isinstance(network, Logistic) or not network.counts_classes(data.targets):
-        alone = [
-            evaluate_clients(network, x[place], {name: value[place] for name, value in buffers.items()}, data, accuracy)
-            for place in range(len(x))
-        ]
+        alone = [evaluate_clients(network, point, {}, data, accuracy) for point in x]
         return Evaluation(*(torch.stack(values) for values in zip(*alone, strict=True)))
     settings, outputs = len(x), network.width
     weight, bias = x.split([x.shape[-1] - outputs, outputs], dim=-1)
@@ -128,20 +133,15 @@ def evaluate_settings(
         if outputs == 1:
             truth = targets.to(logits.dtype)[:, None].expand(-1, settings)
             losses.append(F.binary_cross_entropy_with_logits(logits[..., 0], truth, reduction="none"))
-            right = (logits[..., 0] > 0) == (truth > 0.5)
         else:
-            truth = targets[:, None, None].expand(-1, settings, 1)
-            losses.append(logits.logsumexp(-1) - logits.gather(-1, truth)[..., 0])
-            right = logits.argmax(-1) == targets[:, None] if accuracy else truth[..., 0]
+            chosen = targets[:, None, None].expand(-1, settings, 1)
+            losses.append(logits.logsumexp(-1) - logits.gather(-1, chosen)[..., 0])
         if accuracy:
-            hits.append(right.to(logits.dtype))
+            guess, right = (logits[..., 0] > 0, targets > 0.5) if outputs == 1 else (logits.argmax(-1), targets)
+            hits.append((guess == right[:, None]).to(logits.dtype))
     sizes = data.sizes.tolist()
-    loss = _means_of(torch.cat(losses), sizes)
-    return Evaluation(loss, _means_of(torch.cat(hits), sizes) if accuracy else torch.full_like(loss, torch.nan))
-
-
-def _means_of(values: Tensor, sizes: list[int]) -> Tensor:
-    """The mean over each client's samples, `[M, settings] -> [settings, clients]`."""
-    owner = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes)).to(values.device)
-    total = values.new_zeros(len(sizes), values.shape[1]).index_add_(0, owner, values)
-    return (total / torch.tensor(sizes).to(total)[:, None]).T
+    counts = torch.tensor(sizes).to(x)[:, None]
+    loss = (_sums(torch.cat(losses), sizes) / counts).T
+    return Evaluation(
+        loss, (_sums(torch.cat(hits), sizes) / counts).T if accuracy else torch.full_like(loss, torch.nan)
+    )

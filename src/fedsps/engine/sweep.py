@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fedsps.core.algorithm import Algorithm
-from fedsps.core.contract import Exchange, LossAndGradient, Trace
+from fedsps.core.contract import TRACE_FIELDS, Exchange, Trace
 from fedsps.core.local_training import Train
 from fedsps.core.stacking import stack
 from fedsps.core.streams import Indices
@@ -29,7 +29,8 @@ from fedsps.engine.round import bytes_down
 from fedsps.engine.session import check_bound
 from fedsps.engine.setup import Setup, State
 from fedsps.engine.stacked import chunks
-from fedsps.engine.trial import check_test, prepare
+from fedsps.engine.trial import check_test
+from fedsps.errors import ConfigurationError
 from fedsps.model.logistic import Logistic
 from fedsps.model.span import RoundSamples, Span
 
@@ -45,14 +46,12 @@ class Swept:
     Attributes:
         rows: its history.
         x: its output, `[d]`.
-        buffers: the model's.
         diverged_at: the round in which it diverged, else None.
         dropped: whether the caller dropped it before its last round.
     """
 
     rows: list[Row]
     x: Tensor
-    buffers: Tensors
     diverged_at: int | None
     dropped: bool
 
@@ -61,29 +60,29 @@ class Sweep:
     """A sweep in progress.
 
     Args:
-        setup: of the run; its algorithm is one of those that are swept.
+        setup: of the run, prepared (see `prepare`); its algorithm is one of those that are swept.
         algorithms: equal in everything but floating parameters.
         test: held-out data, if there is any.
     """
 
     def __init__(self, setup: Setup, algorithms: Sequence[Algorithm], test: ClientData | None = None) -> None:
-        self.setup, _ = prepare(setup, "stacked")
-        self.test = test
+        self.setup, self.test = setup, test
+        network = setup.network
+        if setup.is_random or network.buffers:
+            raise ConfigurationError("a model that draws random numbers or keeps statistics cannot be swept")
         if test is not None:
-            check_test(self.setup, test)
+            check_test(setup, test)
+        self._linear = network if isinstance(network, Logistic) and network.counts_classes(setup.data.targets) else None
         self.rows: list[list[Row]] = [[] for _ in algorithms]
         self.ends: dict[int, Swept] = {}
         self._algorithms = list(algorithms)
         self._alive = list(range(len(algorithms)))  # the numbers of the settings in the stack
         self._stack_algorithms()
-        x = self.setup.network.x.expand(len(algorithms), -1)
-        clients = self.setup.data.clients
+        x, clients = network.x.expand(len(algorithms), -1), setup.data.clients
         self.state = State(
             round=0,
             x=x,
-            buffers={
-                name: value.expand(len(algorithms), *value.shape) for name, value in self.setup.network.buffers.items()
-            },
+            buffers={},
             server=self._server_side.server_init(x),
             clients=self._client_side.client_init(x.unsqueeze(1).expand(-1, clients, -1)),
             output=self._server_side.output_rule.init(x),
@@ -91,6 +90,8 @@ class Sweep:
         )
 
     def _stack_algorithms(self) -> None:
+        """The algorithms of the settings in the stack as one, on either side, and the memory that each setting has."""
+        self._roomy = replace(self.setup, memory_limit=self.setup.memory_limit // len(self._alive))
         chosen, x = [self._algorithms[number] for number in self._alive], self.setup.network.x
         self._client_side = stack(chosen, x, on_clients=True)
         self._server_side = stack(chosen, x, on_clients=False)
@@ -99,8 +100,8 @@ class Sweep:
         """Take all rounds of the plan; what each setting came to, in the order in which they were given."""
         while self._alive and self.state.round < self.setup.plan.rounds:
             rows = self._advance()
-            if drop is not None and rows and self.setup.plan.is_evaluated(self.state.round):
-                unwanted = drop(self.state.round, {number: rows[number] for number in self._alive if number in rows})
+            if drop is not None and self.setup.plan.is_evaluated(self.state.round):
+                unwanted = drop(self.state.round, {number: rows[number] for number in self._alive})
                 self._leave(unwanted, dropped=True)
         self._leave(set(self._alive))
         return [self.ends[number] for number in range(len(self._algorithms))]
@@ -127,13 +128,11 @@ class Sweep:
                 "events": "",
             }
             self.rows[number].append(rows[number])
-        lost = {number for number, sound in zip(self._alive, finite.tolist(), strict=True) if not sound}
-        if lost:
-            places = [self._alive.index(number) for number in sorted(lost)]
-            for number, place in zip(sorted(lost), places, strict=True):
-                self._end(number, before, place, diverged=True)
+        lost = {self._alive[place]: place for place, sound in enumerate(finite.tolist()) if not sound}
+        for number, place in lost.items():
+            self._end(number, before, place, diverged=True)
         self.state = after
-        self._remove(lost)
+        self._remove(set(lost))
         return rows
 
     def _check_bound(self, round: int, trace: Trace, cohort: Indices, finite: Tensor) -> None:
@@ -146,10 +145,10 @@ class Sweep:
     def _evaluate(self, state: State) -> Tensors:
         setup = self.setup
         shares = setup.shares(np.arange(setup.data.clients))
-        losses = evaluate_settings(setup.network, state.result, state.buffers, setup.data, accuracy=False).loss
+        losses = evaluate_settings(setup.network, state.result, setup.data, accuracy=False).loss
         scores = {"train_loss": (losses * shares.to(losses.dtype)).sum(-1)}
         if self.test is not None:
-            loss, accuracy = evaluate_settings(setup.network, state.result, state.buffers, self.test)
+            loss, accuracy = evaluate_settings(setup.network, state.result, self.test)
             scores |= {"test_loss": loss[:, 0], "test_accuracy": accuracy[:, 0]}
         return scores
 
@@ -184,8 +183,7 @@ class Sweep:
         traces: list[Trace] = []
         order: list[Indices] = []
         gradients = bytes_up = 0
-        roomier = replace(setup, memory_limit=setup.memory_limit // settings)
-        for positions, batch in chunks(roomier, exchange, audience):
+        for positions, batch in chunks(self._roomy, exchange, audience):
             numbers = audience[positions]
             index = torch.from_numpy(numbers).to(state.x.device)
             work, x = self._work(state, exchange, numbers, batch)
@@ -217,34 +215,29 @@ class Sweep:
         if not traces:
             return total, states, None, cost
         sort = torch.from_numpy(np.argsort(np.concatenate(order)))
-        joined = {
-            name: torch.cat([vars(trace)[name] for trace in traces], 1)[:, sort]
-            for name in ("losses", "stepsizes", "gap")
-        }
+        joined = {name: torch.cat([vars(trace)[name] for trace in traces], 1)[:, sort] for name in TRACE_FIELDS}
         return total, states, Trace(**joined), cost
 
     def _work(self, state: State, exchange: Exchange, numbers: Indices, batch: int) -> tuple[Any, Any]:
         """The clients' batches, and the server's points once for each of them: in the round's span where that pays."""
-        setup, network, settings = self.setup, self.setup.network, len(self._alive)
-        work = batches(setup, exchange, state.round, numbers, batch, setup.network.buffers)
+        setup, linear, settings = self.setup, self._linear, len(self._alive)
+        work = batches(setup, exchange, state.round, numbers, batch, {})
         work.shared = 1
         work.fraction = work.fraction.expand(settings, -1)
         samples = setup.plan.local_steps * batch
         if (
-            isinstance(network, Logistic)
+            linear is not None
             and isinstance(exchange, Train)
             and self._client_side.in_span
-            and samples <= min(MOST_GRAM, 4 * settings * network.width)
-            and network.counts_classes(setup.data.targets)
+            and samples <= min(MOST_GRAM, 4 * settings * linear.width)
         ):
-            return (spanned := SpanBatches(work, state.x, network.width)), spanned.samples.start()
+            return (spanned := SpanBatches(work, state.x, linear.width)), spanned.samples.start()
         return work, state.x.unsqueeze(1).expand(-1, len(numbers), -1)
 
     def _end(self, number: int, state: State, place: int, *, diverged: bool = False, dropped: bool = False) -> None:
         self.ends[number] = Swept(
             rows=self.rows[number],
             x=state.result[place].clone(),
-            buffers={name: value[place].clone() for name, value in state.buffers.items()},
             diverged_at=len(self.rows[number]) if diverged else None,
             dropped=dropped,
         )
@@ -265,11 +258,19 @@ class Sweep:
         if not kept:
             return
         index = torch.tensor(kept, device=self.state.x.device)
-        groups = {
-            name: {key: value[index] for key, value in getattr(self.state, name).items()}
-            for name in ("buffers", "server", "clients", "output")
-        }
-        self.state = State(self.state.round, self.state.x[index], result=self.state.result[index], **groups)
+
+        def kept_of(tensors: Tensors) -> Tensors:
+            return {name: value[index] for name, value in tensors.items()}
+
+        state = self.state
+        self.state = replace(
+            state,
+            x=state.x[index],
+            result=state.result[index],
+            server=kept_of(state.server),
+            clients=kept_of(state.clients),
+            output=kept_of(state.output),
+        )
         self._stack_algorithms()
 
 
@@ -282,11 +283,10 @@ class SpanBatches:
         self.client, self.fraction = work.client, work.fraction
         self.evaluations = 0
 
-    def loss_and_gradient(self, x: Any, step: int) -> LossAndGradient:
+    def loss_and_gradient(self, x: Span, step: int) -> tuple[Tensor, Span]:
         """Loss `[settings, clients]` and gradient of batch `step` at x."""
         self.evaluations += 1
-        loss, gradient = self.samples.loss_and_gradient(x, step)
-        return loss, gradient  # type: ignore[return-value]
+        return self.samples.loss_and_gradient(x, step)
 
     probe = loss_and_gradient
 

@@ -47,9 +47,12 @@ def prepare(setup: Setup, engine: Engine) -> tuple[Setup, Collect]:
         before = torch.default_generator.get_state()
         setup = replace(setup, sample_bytes=network.sample_bytes(inputs, targets))
         setup = replace(setup, is_random=not torch.equal(before, torch.default_generator.get_state()))
-        in_turn = replace(setup, workers=decide(setup, inputs, targets))
+
+    def in_turn() -> tuple[Setup, Collect]:
+        return replace(setup, workers=decide(setup, inputs, targets)), loop.collect
+
     if engine == "loop" or (engine == "auto" and network.prefers_loop):
-        return in_turn, loop.collect
+        return in_turn()
     try:
         with streams.torch_seed(setup.plan.seed, "trial"):
             buffers = {name: _twice(value) for name, value in network.buffers.items()}
@@ -59,7 +62,7 @@ def prepare(setup: Setup, engine: Engine) -> tuple[Setup, Collect]:
         if engine == "stacked":
             raise ConfigurationError(f"{reason}: use engine='loop'") from error
         warnings.warn(f"{reason}; training one client after another, which is slower", stacklevel=2)
-        return in_turn, loop.collect
+        return in_turn()
     return setup, stacked.collect
 
 

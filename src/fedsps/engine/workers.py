@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
@@ -18,8 +19,6 @@ from torch import Tensor
 from fedsps.engine.setup import Setup
 
 WORTH = 0.004  # seconds of a client's local steps: below them threads gain nothing
-
-
 _processes = 1  # that share the machine's cores with this one, itself included
 
 
@@ -68,14 +67,21 @@ def side_by_side(function: Callable[[Any], Any], items: Sequence[Any], workers: 
     """
     if workers == 1 or len(items) == 1:
         return [function(item) for item in items]
-    with _kept_as_it_was(), ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        return list(pool.map(function, items))
+    with _kept_as_it_was():
+        return list(_pool(workers).map(function, items))
+
+
+@cache
+def _pool(workers: int) -> ThreadPoolExecutor:
+    """The threads, which stay for all rounds: each has a copy of the module, and copying takes a while."""
+    return ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
 
 
 @contextmanager
 def _kept_as_it_was() -> Iterator[None]:
-    """The number of torch's own threads, and its random generator, which each client's work seeds and puts back."""
+    """One torch thread inside; their number, and the generator that clients' work seeds, are put back after it."""
     threads, state = torch.get_num_threads(), torch.default_generator.get_state()
+    torch.set_num_threads(1)
     try:
         yield
     finally:

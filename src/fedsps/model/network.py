@@ -22,7 +22,6 @@ from fedsps.errors import ConfigurationError
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Outputs and targets of a batch in, one number out."""
 
-MOST_COPIES = 64  # of a module, for threads
 MOST_SWEPT = 200_000  # parameters: beyond them a client alone keeps a core busy
 IGNORED = -100  # cross-entropy's mark for a sample that does not count
 
@@ -58,8 +57,8 @@ class Network:
             )
         self._module = copy.deepcopy(module).train()
         self._watched = _WithBuffers(self._module)
-        self._owner = threading.get_ident()
-        self._copies: dict[int, _WithBuffers] = {}
+        self._threads = threading.local()
+        self._threads.module = self._watched
         self._loss = loss
         trained = trainable(self._module)
         self._names = list(trained)
@@ -154,14 +153,10 @@ class Network:
 
     def _own_module(self) -> "_WithBuffers":
         """The module of the calling thread: a call puts parameters into it, which no two threads may do at once."""
-        thread = threading.get_ident()
-        if thread == self._owner:
-            return self._watched
-        if thread not in self._copies:
-            if len(self._copies) > MOST_COPIES:  # of threads that are gone
-                self._copies.clear()
-            self._copies[thread] = copy.deepcopy(self._watched)
-        return self._copies[thread]
+        if not hasattr(self._threads, "module"):
+            self._threads.module = copy.deepcopy(self._watched)
+        module: _WithBuffers = self._threads.module
+        return module
 
     @property
     def can_sweep(self) -> bool:

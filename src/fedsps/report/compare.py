@@ -21,9 +21,10 @@ from fedsps.methods.notation import Named, name_of, parse
 from fedsps.model.network import Loss
 from fedsps.report import plot
 from fedsps.report.format import run_title
-from fedsps.runs.parallel import Watch, run_all
+from fedsps.runs.parallel import run_all
 from fedsps.runs.result import Result
 from fedsps.runs.spec import Spec
+from fedsps.runs.sweep import Watch
 from fedsps.runs.train import train
 
 HEADINGS = {
@@ -158,7 +159,6 @@ def compare(
         if fresh or exact:
             raise ConfigurationError("fresh and exact are for a spec, whose runs are kept: leave them out")
         data, held = ClientData.of(clients), None if test is None else held_out(test)
-        first = asked
         results = []
         for algorithm in chosen.values():
             for number in range(seeds):
@@ -171,7 +171,7 @@ def compare(
                         loss=loss,
                         engine=engine,
                         callback=None if watch is None else _numbered(watch, len(results)),
-                        **{**vars(first), "seed": first.seed + number},
+                        **{**vars(asked), "seed": asked.seed + number},
                     )
                 )
     by_label: dict[str, list[Result]] = {}

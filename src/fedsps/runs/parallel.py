@@ -22,15 +22,14 @@ from fedsps.checks import count
 from fedsps.engine.history import Row
 from fedsps.engine.trial import Engine
 from fedsps.engine.workers import share_cores
-from fedsps.runs.result import SUMMARY, Result
+from fedsps.runs.result import Result
 from fedsps.runs.run import is_done, run
 from fedsps.runs.spec import Spec
-from fedsps.runs.sweep import groups, run_sweep
+from fedsps.runs.sweep import Watch, groups, run_sweep
 
 LEAST_SWEEP = 4  # settings: fewer are not worth a process of their own
 SPAWN = multiprocessing.get_context("spawn")  # a forked torch can hang
 Submit = Callable[..., Future[Any]]
-Watch = Callable[[int, Row], None]  # the number of the spec in the list, and the row of its last round
 
 
 def run_all(
@@ -56,12 +55,10 @@ def run_all(
         engine: of single runs; other than "auto" there are no sweeps.
         watch: called with the number of a spec and the row of its last round.
     """
-    if fresh:
-        for spec in specs:
-            (Path(runs) / spec.digest / SUMMARY).unlink(missing_ok=True)
     count("jobs", jobs)
     alone = exact or engine != "auto"
-    together = portions(specs, runs, jobs, alone)
+    todo = [number for number, spec in enumerate(specs) if fresh or not is_done(spec, runs, exact=alone)]
+    together = [[number] for number in todo] if alone else portions(specs, todo, jobs)
     how = (runs, fresh, alone, engine)
     if jobs == 1 or len(together) <= 1:
         for numbers in together:
@@ -83,11 +80,8 @@ def run_all(
     return [run(spec, runs, exact=alone) for spec in specs]
 
 
-def portions(specs: Sequence[Spec], runs: str | Path, jobs: int, alone: bool) -> list[list[int]]:
-    """What is run together, by the numbers of the specs; finished ones are left out, sweeps are shared by the jobs."""
-    todo = [number for number, spec in enumerate(specs) if not is_done(spec, runs, exact=alone)]
-    if alone:
-        return [[number] for number in todo]
+def portions(specs: Sequence[Spec], todo: Sequence[int], jobs: int) -> list[list[int]]:
+    """Which of the specs that are to be run go together, by their numbers; the jobs share a sweep."""
     shares = []
     for group in groups([specs[number] for number in todo]):
         numbers = [todo[place] for place in group]

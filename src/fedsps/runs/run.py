@@ -10,6 +10,7 @@ from fedsps.engine.session import Callback
 from fedsps.engine.trial import Engine
 from fedsps.errors import ConfigurationError
 from fedsps.runs.checkpoint import NAME as CHECKPOINT
+from fedsps.runs.files import read_json
 from fedsps.runs.result import SUMMARY, Result, damaged, load_weights
 from fedsps.runs.spec import Spec
 from fedsps.runs.train import train
@@ -20,7 +21,7 @@ def is_done(spec: Spec, runs: str | Path = "runs", exact: bool = False) -> bool:
     summary = Path(runs) / spec.digest / SUMMARY
     if not exact or not summary.exists():
         return summary.exists()
-    return "sweep" not in Result.load(summary.parent).provenance
+    return "sweep" not in read_json(summary).get("provenance", {})
 
 
 def run(
@@ -55,7 +56,7 @@ def run(
     if spec.task is None:
         raise ConfigurationError("the spec has no task: make specs by Spec.of, or call fedsps.train")
     folder = Path(runs) / spec.digest
-    if fresh or (exact and is_done(spec, runs) and not is_done(spec, runs, exact)):
+    if fresh or (exact and not is_done(spec, runs, exact) and is_done(spec, runs)):
         for name in (SUMMARY, CHECKPOINT):
             (folder / name).unlink(missing_ok=True)
     if is_done(spec, runs):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsps.core.stacking import can_stack
+from fedsps.engine import stacked
 from fedsps.engine.history import Row
 from fedsps.engine.setup import Setup
 from fedsps.engine.sweep import Sweep, Swept, bytes_of_setting
@@ -23,6 +24,8 @@ from fedsps.runs.spec import Spec
 
 MEMORY = 2 * 2**30  # bytes that the settings of one sweep may take together
 Watch = Callable[[int, Row], None]
+"""The number of a spec in the list, and the row of its last round."""
+
 Drop = Callable[[int, Mapping[int, Row]], set[int]]
 """The round and the rows by the number of the spec in, the numbers of those to be dropped out."""
 
@@ -41,11 +44,11 @@ def groups(specs: Sequence[Spec]) -> list[list[int]]:
         words = {key: value for key, value in content["parameters"].items() if not isinstance(value, float)}
         key = json.dumps([content | {"parameters": words}, sorted(content["parameters"])], sort_keys=True)
         kept.setdefault(key, []).append(number)
-    found: list[list[int]] = []
+    together: list[list[int]] = []
     for numbers in kept.values():
-        together = len(numbers) == 1 or can_stack([specs[number].named.build() for number in numbers])
-        found += [numbers] if together else [[number] for number in numbers]
-    return sorted(found)
+        alike = len(numbers) == 1 or can_stack([specs[number].named.build() for number in numbers])
+        together += [numbers] if alike else [[number] for number in numbers]
+    return sorted(together)
 
 
 def run_sweep(
@@ -76,8 +79,8 @@ def run_sweep(
     data = task.clients.to(network.x, network.accepted)
     test = None if task.test is None else task.test.to(network.x, network.accepted)
     setup = Setup(plan=first.plan, network=network, data=data, algorithm=algorithms[0])
-    setup, _ = prepare(setup, "auto")
-    if setup.is_random or not network.can_sweep:
+    setup, collect = prepare(setup, "auto")
+    if collect is not stacked.collect or setup.is_random or not network.can_sweep:
         return [_alone(spec, number, runs, watch, drop) for number, spec in enumerate(specs)]
     at_once = max(1, MEMORY // bytes_of_setting(setup))
     results: list[Result | None] = []
@@ -118,7 +121,7 @@ def _result(spec: Spec, swept: Swept, network: Network, facts: dict[str, Any], s
     if swept.dropped:
         return None
     return Result(
-        model=network.module(swept.x, swept.buffers),
+        model=network.module(swept.x, {}),
         history=frame(swept.rows),
         spec=spec,
         diverged_at=swept.diverged_at,
