@@ -28,6 +28,7 @@ TITLES = {  # the headings of the pages, in their order; a package or kind that 
         "core": "Algorithms and plans",
         "methods": "Methods",
         "model": "Models",
+        "theory": "Analyse",
         "paper": "The paper",
         "errors": "Errors",
         "version": "Version",

@@ -28,9 +28,10 @@ import fedsps
 project = "fedsps"
 version = release = fedsps.__version__
 root_doc = "docs/index"
-include_patterns = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/**.md", "examples/**/README.md"]
+include_patterns = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/**.md", "docs/**.ipynb"]
+include_patterns += ["examples/**/README.md"]
 exclude_patterns = [".*", "build", "demo", "dist", "benchmarks", "runs", "src", "tests"]
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
 
 html_theme = "furo"
 html_title = f"fedsps {release}"
@@ -45,6 +46,7 @@ pygments_style = "friendly"
 
 myst_heading_anchors = 3
 myst_links_external_new_tab = False
+nb_execution_mode = "off"  # the notebooks are shown as they were run, by docs/run_notebooks.py
 
 autodoc_default_options = {"no-value": True}  # tables of classes fill pages
 autodoc_member_order = "bysource"
@@ -65,7 +67,7 @@ nitpick_ignore_regex = [
         r"(Tensor|torch|np|npt|numpy|pd|pandas|pathlib|collections|typing|concurrent|optuna|flwr|matplotlib|plotly)\b.*",
     ),
     (r"py:class", r"'.*'"),  # the words of a Literal
-    (r"py:class", r"fedsps\.core\.plan\.Function"),  # a type variable
+    (r"py:class", r"fedsps\.core\.plan\.Function|fedsps\.model\.device\.Given"),  # type variables
 ]
 
 
@@ -76,7 +78,8 @@ def with_contents(text: str) -> str:
     """
     sections = re.split(r"^(?=## )", text, flags=re.M)
     for number, section in enumerate(sections):
-        listed = [f"{title} <{page}>" for title, page in re.findall(r"^- \[([^\]]+)\]\((\S+\.md)\)", section, re.M)]
+        links = re.findall(r"^- \[([^\]]+)\]\((\S+\.(?:md|ipynb))\)", section, re.M)
+        listed = [f"{title} <{page}>" for title, page in links]
         rows = re.findall(r"^\| \[[^\]]+\]\((\S+\.md)\)", section, re.M)
         if listed or rows:
             heading = re.match(r"## (.*)", section)

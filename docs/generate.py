@@ -77,9 +77,9 @@ def parts() -> str:
     """The table of the parts."""
     rows = []
     for word, kind in PARTS.items():
-        home = "fedsps.rules" if getattr(rules, kind.__name__, None) is kind else kind.__module__
+        home = "" if getattr(rules, kind.__name__, None) is kind else f"{kind.__module__}."
         own = ", ".join(f"{key}={one.default!r}" for key, one in inspect.signature(kind).parameters.items())
-        rows.append([f"`{word}`", kind.slot, f"`{home}.{kind.__name__}`", f"`{own}`" if own else "", title(kind)])
+        rows.append([f"`{word}`", kind.slot, f"`{home}{kind.__name__}`", f"`{own}`" if own else "", title(kind)])
     return table(["word", "place", "class", "parameters", "what it is"], rows)
 
 

@@ -9,8 +9,8 @@ from fedsps.core.plan import Plan
 from fedsps.engine.history import COLUMNS
 from fedsps.methods.notation import parse
 from fedsps.runs.result import Result
+from fedsps.runs.space import PAPER_GRID
 from fedsps.runs.spec import Spec
-from fedsps.runs.tune import PAPER_GRID
 
 EVIL = "</script><img src=x onerror=alert(1)> & \"q\" 'r' {{data}}"
 
@@ -23,7 +23,7 @@ def run(final=0.5, *, algorithm="fedsps", seed=0, diverged=False, **columns):
     rounds = np.arange(1, ROUNDS + 1)
     numbers = {
         "train_loss": final, "cohort_loss": final, "test_loss": final, "test_accuracy": 1 - final, "stepsize_mean": 0.5,
-        "stepsize_std_clients": 0.05, "stepsize_one_mean": 0.5, "stepsize_one_std": 0.05, "seconds": 0.1, "exchanges": 1,
+        "stepsize_std": 0.05, "stepsize_std_clients": 0.05, "stepsize_one_mean": 0.5, "stepsize_one_std": 0.05, "seconds": 0.1, "exchanges": 1,
         "gradient_evaluations": 50, "bytes_up": 8, "bytes_down": 8,
     } | columns  # fmt: skip
     return Result(
@@ -47,8 +47,8 @@ def save(runs, algorithm="fedsps", *, rounds=20, diverged_at=None, table=None, *
 
 
 VERDICT = {
-    "id": "C1", "statement": "FedSPS matches FedAvg", "place": "figure 3a", "criterion": "at most 1.1 times",
-    "loss": "train_loss", "outcome": "does not hold", "numbers": "loss ratio 1.5 (1 seed)", "effect": [1.5],
+    "id": "C1", "case": None, "statement": "FedSPS matches FedAvg", "place": "figure 3a", "criterion": "at most 1.1 times",
+    "loss": "train_loss", "outcome": "does not hold", "words": "does not hold", "numbers": "loss ratio 1.5 (1 seed)", "effect": [1.5],
 }  # fmt: skip
 
 

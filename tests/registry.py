@@ -2,7 +2,21 @@
 
 import fedsps
 from fedsps import Algorithm
-from fedsps.rules import SPS, AMSGrad, Constant, Extrapolation, PolynomialAverage, Proximal, ScaledSign, TopK
+from fedsps.rules import (
+    NGN,
+    SPS,
+    AdaSPS,
+    AMSGrad,
+    CommonStepsize,
+    Constant,
+    DiagonalExtrapolation,
+    Extrapolation,
+    PlateauStepsize,
+    PolynomialAverage,
+    Proximal,
+    ScaledSign,
+    TopK,
+)
 
 ALGORITHMS = {
     "fedavg": fedsps.FedAvg(client_stepsize=0.05),
@@ -11,6 +25,7 @@ ALGORITHMS = {
     "fedsps, lower by client": fedsps.FedSPS(lower=(-0.1, 0.0, -0.2, 0.0, -0.3)),
     "fedsps, paper smoothing": fedsps.FedSPS(smoothing="paper", cap=0.1),
     "fedsps, loizou smoothing": fedsps.FedSPS(smoothing="loizou", cap=0.1),
+    "fedsps, loizou smoothing, reset": fedsps.FedSPS(smoothing="loizou", cap=0.1, reset=True),
     "feddecsps": fedsps.FedDecSPS(),
     "feddecsps, own clock": fedsps.FedDecSPS(clock="client"),
     "feddecsps, reset": fedsps.FedDecSPS(reset=True),
@@ -39,6 +54,16 @@ ALGORITHMS = {
         stepsize=SPS(), server=AMSGrad(stepsize=0.1), output=PolynomialAverage()
     ),
     "sps, fedexp": Algorithm(stepsize=SPS(), server=Extrapolation()),
+    "ngn": Algorithm(stepsize=NGN(cap=2.0)),
+    "ngn, diagonal, polynomial average": Algorithm(
+        stepsize=NGN(), server=DiagonalExtrapolation(), output=PolynomialAverage()
+    ),
+    "common, diagonal": Algorithm(stepsize=CommonStepsize(initial=0.05), server=DiagonalExtrapolation(forget=0.1)),
+    "sps, diagonal, momentum": Algorithm(stepsize=SPS(), server=DiagonalExtrapolation(forget=0.01, momentum=0.9)),
+    "plateau": Algorithm(stepsize=PlateauStepsize(initial=0.05, least_rounds=3, rise=1.5)),
+    "fedpolyak": fedsps.FedPolyak(),
+    "adasps": Algorithm(stepsize=AdaSPS()),
+    "adasps, not monotone": Algorithm(stepsize=AdaSPS(scale=0.5, monotone=False)),
     "fedavg, top-k": Algorithm(stepsize=Constant(0.05), compression=TopK(share=0.3)),
     "sps, sign, amsgrad": Algorithm(stepsize=SPS(), server=AMSGrad(stepsize=0.1), compression=ScaledSign()),
 }

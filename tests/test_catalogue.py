@@ -2,12 +2,14 @@
 
 import inspect
 import re
+from pathlib import Path
 
 import pytest
 from registry import ALGORITHMS
 
 import fedsps
-from fedsps import Algorithm, ConfigurationError
+from fedsps import Algorithm, ConfigurationError, Spec
+from fedsps.core.addresses import source_digest
 from fedsps.methods.notation import Named, build, defaults, name_of, named, parse
 from fedsps.methods.registry import CATALOGUE, PARTS
 from fedsps.rules import (
@@ -50,7 +52,8 @@ def test_every_algorithm_builds_from_its_defaults_and_states_its_formula(name):
 
 def test_defaults():
     """Defaults that the literature's readers will look for first."""
-    assert defaults("fedsps") == {"scale": 0.5, "cap": 1.0, "lower": 0.0, "smoothing": None, "server_stepsize": 1.0}
+    polyak = {"scale": 0.5, "cap": 1.0, "lower": 0.0, "smoothing": None, "reset": False}
+    assert defaults("fedsps") == polyak | {"server_stepsize": 1.0}
     assert defaults("fedams")["eps"] == 1e-3
     assert (defaults("fedams")["server_stepsize"], defaults("fedadam")["server_stepsize"]) == (1.0, 0.1)
     assert defaults("deltasgd") == {"initial": 0.2, "gamma": 2.0, "delta": 0.1, "server_stepsize": 1.0}
@@ -126,7 +129,7 @@ def test_every_part_goes_into_a_composition(word):
         (lambda: parse("fedsps-global+sign"), "also sends local_stepsize"),
         (lambda: parse("scaffold+sign"), "also sends control_change"),
         (lambda: parse("sps+decsps"), "two parts for its stepsize"),
-        (lambda: parse("amsgrad"), "has no stepsize rule: begin with constant, .*sps"),
+        (lambda: parse("amsgrad"), "has no stepsize rule: begin with adasps, common, constant, .*sps"),
         (lambda: parse("sps+amsgrat"), "did you mean amsgrad"),
         (
             lambda: parse("sps+amsgrad:epsilon=1"),
@@ -254,3 +257,61 @@ def test_names_of_algorithms():
     assert name_of(build("sps:cap=2+amsgrad")) == parse("sps:cap=2+amsgrad")[0]
     twins = [name_of(Algorithm(stepsize=Twin(stepsize))) for stepsize in (0.3, 0.4)]
     assert [twin.label(*twins) for twin in twins] == ["Twin Twin.stepsize=0.3", "Twin Twin.stepsize=0.4"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *CATALOGUE,
+        "fedsps:cap=10,smoothing=paper",
+        "fedsps:lower=-0.5;0.25",
+        "fedavg:client_stepsize=1e-05",
+        "fedams:bias_correction=True",
+        "sps:cap=2+amsgrad:eps=0.01+polyaverage",
+        "fedavg:client_stepsize=0.3+topk:share=0.5",
+    ],
+)
+def test_a_named_algorithm_is_written_as_it_is_read(text):
+    (one,) = parse(text)
+    assert one.text == text
+    assert parse(one.text) == [one]
+
+
+# Parts of the user's own
+
+MINE = str(Path(__file__).parents[1] / "examples" / "own_server.py")
+
+
+def test_a_part_of_ones_own_in_a_composition(tmp_path):
+    (one,) = parse(f"sps:cap=2+{MINE}:Nesterov:beta=0.25")
+    made = one.build()
+    assert type(made.server).__name__ == "Nesterov" and made.server.beta == 0.25
+    assert made.stepsize == SPS(cap=2.0)
+    assert one.label() == "sps+Nesterov sps.cap=2 Nesterov.beta=0.25"
+    assert parse(one.text) == [one]
+    assert [other.label() for other in parse(f"fedsps+{MINE}:Nesterov:beta=0.25/0.75")] == [
+        "fedsps+Nesterov Nesterov.beta=0.25",
+        "fedsps+Nesterov Nesterov.beta=0.75",
+    ]
+    assert Spec.of(f"sps+{MINE}:Nesterov").files["algorithm"] == source_digest(f"{MINE}:Nesterov")
+    own = tmp_path / "mine.py"
+    own.write_text(Path(MINE).read_text())
+    before = Spec.of(f"sps+{own}:Nesterov").digest
+    own.write_text(own.read_text().replace("beta: float = 0.5", "beta: float = 0.6"))
+    assert Spec.of(f"sps+{own}:Nesterov").digest != before, "a changed file is another run"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f"sps+{MINE}:FedSPSNesterov", "FedSPSNesterov is no part of an algorithm: extend one of fedsps.rules"),
+        (f"sps+amsgrad+{MINE}:Nesterov", "has two parts for its server"),
+        (f"{MINE}:Nesterov", "has no stepsize rule: begin with"),
+        (f"sps+{MINE}:Nesterof", "unknown name in .*own_server.py 'Nesterof': did you mean Nesterov"),
+        (f"sps+{MINE}:Nesterov:betta=1", "unknown parameter of .*: did you mean .*Nesterov.beta"),
+        ("sps+gone.py:Nesterov", "there is no file gone.py"),
+    ],
+)
+def test_what_is_no_part_is_refused(text, message):
+    with pytest.raises(ConfigurationError, match=message):
+        parse(text)

@@ -1,16 +1,20 @@
 """The command as a user meets it: in a process of its own for the exit codes, in this one for the rest."""
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import numpy as np
 import pandas as pd
 import pytest
 import typer
+from rich.console import Console
 
 import fedsps
+from fedsps.cli import terminal
 from fedsps.cli.main import app, main
 from fedsps.errors import unknown
 from fedsps.methods.registry import PARTS
@@ -70,7 +74,9 @@ def test_train_writes_a_run_folder_and_comes_back_from_it(fed, tmp_path):
     folder = tmp_path / found["folder"]
     assert folder.name == found["digest"]
     assert {path.name for path in folder.iterdir()} == {
+        ".lock",
         "spec.json",
+        "clients.csv",
         "history.parquet",
         "summary.json",
         "model.safetensors",
@@ -117,6 +123,47 @@ def test_compare_prints_a_table_and_draws(fed, tmp_path):
     assert (tmp_path / "two.pdf").read_bytes().startswith(b"%PDF")
 
 
+def test_compare_over_seeds_writes_tables_for_papers(fed, tmp_path):
+    words = ["compare", *QUICK, "--seeds", "3", "fedsps", "fedavg", "--latex", "out/table.tex", "--csv", "table.csv"]
+    code, out, _ = fed(*words, "--size", "6x2", "--across", "bytes", "--figure", "f.pdf", "--statistic", "wilcoxon")
+    assert code == 0
+    assert "±" in out and "best" in out and "Wilcoxon's signed-rank test against the best, Holm-corrected" in out
+    assert "table: out/table.tex" in out
+    assert (tmp_path / "out" / "table.tex").read_text().count("\\pm") >= 4
+    assert pd.read_csv(tmp_path / "table.csv")["seeds"].tolist() == [3, 3]
+    for wrong, message in (
+        (("--size", "6"), "--size must look like 6.5x2.4, in inches; got '6'"),
+        (("--size", "0x2"), "--size must be above 0"),
+        (("--latex", "out"), "out is a folder: name a file for the table"),
+        (("--across", "years"), "Invalid value for '--across'"),
+    ):
+        code, _, err = fed("compare", *QUICK, *wrong)
+        assert code == 2 and message in err
+
+
+@pytest.mark.parametrize("words", [("algorithms",), ("algorithms", "fedams"), ("reproduce", "--list")])
+def test_no_word_is_broken_at_80_columns(fed, monkeypatch, words):
+    wide = fed(*words)[1]
+    monkeypatch.setattr(terminal, "paper", Console(width=80, force_terminal=True))
+    narrow = fed(*words)[1]
+    assert max(map(len, narrow.splitlines())) <= 80 < max(map(len, wide.splitlines()))
+    assert narrow.split() == wide.split()
+
+
+def test_piped_progress_is_a_line_from_time_to_time(fed, monkeypatch):
+    monkeypatch.setattr(terminal, "PAUSE", 0.0)
+    err = fed("compare", *QUICK, "fedsps")[2]
+    assert [line.split(" train loss")[0] for line in err.splitlines()[:3]] == ["fedsps 1/3", "fedsps 2/3", "fedsps 3/3"]
+    assert "tuning fedavg 2/2\n" in fed("tune", "fedavg:client_stepsize=0.1/1", *QUICK)[2]
+
+
+def test_tune_prints_what_can_be_pasted(fed):
+    out = fed("tune", "fedams:client_stepsize=0.1/1", *QUICK)[1]
+    best = re.search("^best: (.*)$", out, re.MULTILINE)[1]
+    assert best in ("fedams", "fedams:client_stepsize=1")  # 0.1 is its default
+    assert fed("train", best, *QUICK)[0] == 0
+
+
 def test_algorithms_shows_formulas(fed):
     out = fed("algorithms")[1]
     assert "min( (F_i(x_i; batch) - lower_i) / (scale ||g_i||^2), cap )" in out
@@ -131,6 +178,16 @@ def test_algorithms_shows_every_part(fed, word):
     assert out.startswith(word)
     shown = json.loads(fed("algorithms", word, "--json")[1])
     assert shown[word]["formula"]
+
+
+def test_algorithms_shows_ones_own_docstring(fed):
+    own = Path(__file__).parents[1] / "examples"
+    out = fed("algorithms", f"{own / 'own_server.py'}:FedSPSNesterov")[1]
+    assert "FedSPS under Nesterov's momentum on the server." in out and "cap=1.0, beta=0.5" in out
+    out = fed("algorithms", f"sps+{own / 'own_server.py'}:Nesterov")[1]
+    assert "Nesterov (server)  Nesterov's momentum on the server: the step looks ahead." in out
+    assert "m <- beta m + Delta" in out
+    assert "(it has no docstring)" in fed("algorithms", f"{own / 'own_stepsize.py'}:FedAdaGradNorm")[1]
 
 
 def test_algorithms_shows_the_words_of_a_composition(fed):
@@ -345,6 +402,29 @@ def test_errors_of_the_users_own_code_are_one_line(fed, tmp_path):
         assert "Traceback" not in err
 
 
+def test_a_run_that_fails_is_named_at_the_end_and_the_others_are_shown(fed, tmp_path):
+    words = ["compare", "fedsps", "fedsps:lower=5", "fedavg:client_stepsize=0.1", *QUICK]
+    code, out, err = fed(*words)
+    assert code == 1
+    assert "fedavg" in out
+    assert "lower=5" not in out
+    err = " ".join(err.split())
+    assert (
+        "error: 1 run failed, the others are done. Ask for the same again, and it alone is run: fedsps lower=5" in err
+    )
+    (kept,) = tmp_path.glob("runs/*/failure.txt")
+    assert f"({kept.relative_to(tmp_path)})" in err
+    assert kept.read_text().startswith("Traceback")
+    assert "Traceback" not in err
+    assert json.loads(fed(*words, "--json")[1])["failed"] == [str(kept.relative_to(tmp_path))]
+    assert "without --fresh, and" in " ".join(fed(*words, "--fresh")[2].split())
+
+    code, out, err = fed("tune", "fedsps:lower=0/5", *QUICK)
+    assert code == 1
+    assert "best: fedsps" in out
+    assert "Ask for the same again with --retry, and it alone is run" in " ".join(err.split())
+
+
 def test_json_is_json_even_without_numbers(fed):
     out = fed("compare", "fedsps", "--rounds", "2", "--evaluate-every", "0", "--json")[1]
     assert json.loads(out, parse_constant=lambda word: pytest.fail(word))["target_loss"] is None
@@ -401,3 +481,23 @@ def test_a_missing_extra_is_named_before_anything_is_trained(fed, monkeypatch, t
 def test_the_list_of_pages_has_a_line_a_page(fed):
     """.ci/check-smoke reads it."""
     assert [line.split()[0] for line in fed("reproduce", "--list")[1].splitlines()] == list(PAGES)
+
+
+def test_analyse_before_training_and_of_a_run(fed):
+    code, out, _ = fed("analyse", "fedsps:cap=0.01", "--trial-rounds", "2")
+    assert code == 0
+    assert "softmax regression" in out
+    assert "- your cap binds in 100 % of the steps: this is FedAvg with stepsize 0.01" in out
+    assert "- the data are separable" in out
+    folder = json.loads(fed("train", "fedsps:cap=0.01", *QUICK, "--json")[1])["folder"]
+    code, out, _ = fed("analyse", folder, "--trial-rounds", "2", "--json")
+    assert code == 0
+    facts = {fact["name"]: fact["value"] for fact in json.loads(out)["facts"]}
+    assert facts["f at the trained model"] < facts["f at the start"]
+    assert facts["share of last steps at the cap"] == 1
+    code, _, err = fed("analyse", folder, "--rounds", "7")
+    assert code == 2
+    assert "leave out all others" in err
+    code, _, err = fed("analyse", "fedsps:cap=1/2")
+    assert code == 2
+    assert "analyse takes one" in err

@@ -1,5 +1,7 @@
 """`fedsps.compare`, `fedsps.tune` and `fedsps.reproduce` from Python."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -8,8 +10,16 @@ from torch import nn
 
 import fedsps
 from fedsps import Algorithm, ConfigurationError, Spec
+from fedsps.report.plot import styles
 from fedsps.rules import SPS, PolynomialAverage
 from fedsps.runs.run import run
+
+# how colours look to readers without one kind of cone (Machado, Oliveira, Fernandes 2009), on RGB
+VISIONS = {
+    "all": np.eye(3),
+    "no red": np.array([[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]]),
+    "no green": np.array([[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]]),
+}
 
 
 def test_a_spec_is_compared_over_seeds(tmp_path):
@@ -25,7 +35,7 @@ def test_a_spec_is_compared_over_seeds(tmp_path):
     alone = run(Spec.of("fedavg:client_stepsize=1", rounds=4, seed=6, local_steps=2), tmp_path / "alone")
     together = found.results["fedavg client_stepsize=1"][1]
     np.testing.assert_allclose(together.history["train_loss"], alone.history["train_loss"], rtol=1e-5)
-    assert together.provenance["sweep"] == 2
+    assert together.provenance["sweep"] == 4, "two stepsizes and two seeds"
     assert len(list(tmp_path.glob("*/summary.json"))) == 6, "and its runs are there to be read"
 
 
@@ -45,10 +55,33 @@ def test_ones_own_model_and_data_are_compared():
     assert list(found.results) == ["fedsps cap=2", "sps+polyaverage", "fedams"]
     alone = fedsps.train(model, clients, algorithm=own, test=clients[0], rounds=3, seed=8)
     second = found.results["sps+polyaverage"][1]
-    assert second.history.drop(columns="seconds").equals(alone.history.drop(columns="seconds"))
+    assert second.provenance["sweep"] == 2, "its two seeds are computed together"
+    assert second.spec == alone.spec and second.data == alone.data
+    columns = [column for column in alone.history if column not in ("seconds", "events")]
+    np.testing.assert_allclose(second.history[columns], alone.history[columns], rtol=1e-9)
+    for mine, theirs in zip(second.model.parameters(), alone.model.parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs)
     row = found.table.set_index("algorithm").loc["sps+polyaverage"]
     finals = [one.history["train_loss"].iloc[-1] for one in found.results["sps+polyaverage"]]
     assert row["final_train_loss"] == np.mean(finals)
+
+
+def test_runs_on_ones_own_model_are_told_of_and_can_be_asked_for_one_by_one(monkeypatch):
+    torch.manual_seed(0)
+    model, clients, seen = nn.Linear(4, 3).double(), make_clients(), []
+    words = ["fedavg:client_stepsize=0.1/1", "fedsps", "sps+topk:share=0.5"]
+    how = {"model": model, "clients": clients, "rounds": 3, "seeds": 2}
+    together = fedsps.compare(words, **how, watch=lambda number, row: seen.append((number, row["round"])))
+    assert sorted(seen) == [(number, round) for number in range(8) for round in (1, 2, 3)]
+    sizes = {label: [one.provenance.get("sweep") for one in runs] for label, runs in together.results.items()}
+    assert list(sizes.values()) == [[4, 4], [4, 4], [2, 2], [None, None]]
+    exact = fedsps.compare(words, **how, exact=True)
+    assert not any("sweep" in one.provenance for runs in exact.results.values() for one in runs)
+    np.testing.assert_allclose(together.table["final_train_loss"], exact.table["final_train_loss"], rtol=1e-9)
+    monkeypatch.setattr("fedsps.runs.train_all.MEMORY", 1)
+    cramped = fedsps.compare(words, **how)
+    assert {one.provenance.get("sweep") for runs in cramped.results.values() for one in runs} == {1, None}
+    np.testing.assert_allclose(cramped.table["final_train_loss"], exact.table["final_train_loss"], rtol=1e-9)
 
 
 def test_the_target_is_the_best_final_loss_and_a_tenth(tmp_path):
@@ -68,6 +101,47 @@ def test_the_figure(tmp_path):
     drawn = figure.axes[0].get_lines()
     assert [line.get_label() for line in drawn] == ["fedsps", "fedavg"]
     np.testing.assert_array_equal(drawn[0].get_ydata(), found.results["fedsps"][0].history["train_loss"])
+
+
+def test_a_figure_leaves_the_callers_pyplot_alone(tmp_path):
+    import matplotlib
+    import matplotlib.pyplot as plt
+
+    matplotlib.use("svg")
+    fedsps.compare("fedsps", model=nn.Linear(4, 3), clients=make_clients(), rounds=2).figure(tmp_path / "a.png")
+    assert matplotlib.get_backend() == "svg" and not plt.get_fignums()
+
+
+def test_the_axis_across_and_the_size_of_a_figure(tmp_path):
+    found = fedsps.compare(["fedsps", "mime"], spec=Spec.of(rounds=3), runs=tmp_path, seeds=2)
+    for across, columns in (
+        ("gradient_evaluations", ["gradient_evaluations"]),
+        ("bytes", ["bytes_up", "bytes_down"]),
+        ("seconds", ["seconds"]),
+    ):
+        figure = found.figure(tmp_path / "figure.pdf", across=across, size=(6.5, 2.0))
+        assert figure.axes[0].get_xlabel() == {"bytes": "bytes sent"}.get(across, across.replace("_", " "))
+        spent = np.mean([run.history[columns].sum(axis=1).cumsum() for run in found.results["mime"]], axis=0)
+        np.testing.assert_allclose(figure.axes[0].get_lines()[1].get_xdata(), spent)
+        assert figure.get_size_inches().tolist() == [6.5, 2.0]
+    written = (tmp_path / "figure.pdf").read_bytes()
+    assert b"/TrueType" in written or b"/CIDFontType2" in written
+    assert b"/Type3" not in written, "which journals refuse"
+    with pytest.raises(ConfigurationError, match="unknown across 'second': did you mean seconds"):
+        found.figure(across="second")
+    with pytest.raises(ConfigurationError, match="the height of the figure must be a finite number above 0; got 0"):
+        found.figure(size=(3, 0))
+
+
+def test_own_methods_are_as_visible_as_ours():
+    looks = styles({"a": "fedsps", "b": "fedavg", "c": "mine.py:One", "d": "mine.py:Two", "e": "fedams"})
+    colours = [tuple(round(255 * part) for part in colour) for colour, _ in looks]
+    assert len(set(colours)) == 5
+    assert {style for _, style in looks} == {"-"}
+    for vision in VISIONS.values():
+        seen = [vision @ np.array(colour) for colour in colours]
+        apart = [np.linalg.norm(one - other) for one, other in itertools.combinations(seen, 2)]
+        assert min(apart) > 60, "any two can be told apart, on a scale to 441 from black to white"
 
 
 def test_the_figure_without_test_data_or_evaluations():
@@ -92,8 +166,8 @@ def test_the_figure_without_test_data_or_evaluations():
         ({"algorithms": ["fedsps"], "spec": "digits"}, "spec must be made by Spec.of; got 'digits'"),
         ({"algorithms": ["fedsps"], "spec": Spec.of(), "round": 3}, "unknown setting 'round': did you mean rounds"),
         ({"algorithms": [fedsps.FedSPS], "spec": Spec.of()}, "an algorithm is named by a text"),
-        ({"algorithms": ["fedsps"], "spec": Spec.of(), "test": make_clients()[0]}, "test and loss are for a model of your own"),
-        ({"algorithms": ["fedsps"], "model": nn.Linear(4, 3), "clients": make_clients(), "fresh": True}, "fresh and exact are for a spec"),
+        ({"algorithms": ["fedsps"], "spec": Spec.of(), "test": make_clients()[0]}, "test, loss and metrics are for a model of your own"),
+        ({"algorithms": ["fedsps"], "model": nn.Linear(4, 3), "clients": make_clients(), "fresh": True}, "fresh is for a spec"),
         ({"algorithms": ["sps+fedavg"], "spec": Spec.of()}, "fedavg is a whole algorithm, not a part: put it first"),
     ],
 )  # fmt: skip

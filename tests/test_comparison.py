@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 from made_runs import ROUNDS, run
+from scipy import stats
 
-from fedsps.report.compare import comparison
+from fedsps.report.comparison import comparison
 
 
 def falling(final):
@@ -29,6 +30,61 @@ def test_the_target_is_that_of_the_best_mean_over_seeds():
     found = comparison(runs)
     assert found.target == pytest.approx(1.1)
     assert found.table["final_train_loss"].tolist() == [1.0, 2.0]
+
+
+def test_deviations_over_seeds_and_how_many_reach_the_target():
+    runs = {"even": [falling(1.0), falling(1.2), falling(1.4)], "odd": [falling(1.0), falling(1.0), falling(4.0)]}
+    found = comparison(runs, target=1.3)
+    even, odd = found.table.to_dict("records")
+    assert even["final_train_loss_std"] == pytest.approx(0.2), "that of a sample: divided by n - 1"
+    assert (even["reached"], even["rounds_to_target"]) == (2, 9), "after 8 and 10 rounds; one seed never"
+    assert even["rounds_to_target_std"] == pytest.approx(2**0.5)
+    assert (odd["reached"], odd["seeds"]) == (2, 3)
+    assert len(found.seeds) == 6 and found.seeds["rounds_to_target"].tolist()[2] == np.inf
+    assert found.note.endswith("3 seeds: mean ± standard deviation; p: paired t-test against the best, Holm-corrected")
+    alone = comparison({"one": [falling(1.0)]})
+    assert np.isnan(alone.table["final_train_loss_std"][0]) and "seeds" not in alone.note
+
+
+def test_each_is_tested_against_the_best_of_its_measure():
+    finals = {
+        "a": [1.0, 1.1, 1.2, 1.0],
+        "b": [1.5, 1.7, 1.65, 1.4],
+        "c": [1.1, 1.0, 1.3, 0.95],
+        "gone": [1.0, 1.0, 1.0],
+    }
+    runs = {name: [falling(value) for value in values] for name, values in finals.items()}
+    runs["gone"].append(run(diverged=True))
+    found = comparison(runs).table.set_index("algorithm")["final_train_loss_p"]
+    b, c = (stats.ttest_rel(finals[name], finals["a"]).pvalue for name in "bc")
+    assert found["b"] == pytest.approx(2 * b) and found["c"] == pytest.approx(max(2 * b, c))
+    assert np.isnan(found[["a", "gone"]]).all(), "the best itself, and what has no mean"
+    accuracies = {name: [run(test_accuracy=value / 2) for value in values] for name, values in finals.items()}
+    best = comparison(accuracies).table.set_index("algorithm")["final_test_accuracy_p"]
+    assert np.isnan(best["b"]) and best["a"] < 0.05, "of accuracies the highest is the best"
+    signed = comparison(runs, test="wilcoxon").table.set_index("algorithm")["final_train_loss_p"]
+    assert signed["b"] == pytest.approx(2 * 0.125), "the least that four pairs can give"
+
+
+def test_a_table_for_a_paper():
+    runs = {
+        "fedavg client_stepsize=0.1": [falling(2.0), falling(2.1), falling(2.2)],
+        "mine": [falling(1.0), falling(1.01), falling(1.03)],
+        "near": [falling(1.01), falling(1.0), falling(1.05)],
+        "gone": [run(diverged=True)] * 3,
+    }
+    lines = comparison(runs, target=1.02).latex().splitlines()
+    assert lines[0].startswith("% needs \\usepackage{booktabs}. target loss: 1.02, as given 3 seeds: mean +/-")
+    assert lines[3] == "algorithm & final train loss & final test accuracy & rounds to target \\\\"
+    cells = [[cell.strip(" \\") for cell in line.split("&")] for line in lines[5:9]]
+    assert [row[0] for row in cells] == ["fedavg client\\_stepsize=0.1", "mine", "near", "gone"]
+    assert [row[1] for row in cells] == [
+        "$2.1 \\pm 0.1$",
+        "$\\mathbf{1.013 \\pm 0.015}$",
+        "$\\mathbf{1.02 \\pm 0.026}$",  # not to be told from the best
+        "$\\infty$",
+    ]
+    assert [row[3] for row in cells] == ["never", "$11 \\pm 0$ (2 of 3)", "$11 \\pm 0$ (2 of 3)", "$1 \\pm 0$"]
 
 
 def test_where_all_runs_diverged_there_is_no_target():

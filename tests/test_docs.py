@@ -9,11 +9,14 @@ import runpy
 import shlex
 import shutil
 import sys
+import warnings
 from pathlib import Path
 
 import click
+import mutants
 import pytest
 import typer
+import yaml
 from conftest import make_clients
 
 import fedsps
@@ -113,10 +116,19 @@ def test_every_page_shows_what_its_command_compares():
 
 
 def test_history_and_summary():
-    columns, summary, *_ = tables(DOCS / "history.md")
+    columns, more, summary, clients, *_ = tables(DOCS / "history.md")
     assert [plain(row[0]) for row in columns] == list(history.COLUMNS)
-    result = fedsps.train(LogisticRegression(4, 3).double(), make_clients(), rounds=1)
+    sites = make_clients()
+    result = fedsps.train(
+        LogisticRegression(4, 3).double(), sites, test=sites[0], validation=0.2, metrics="f1", rounds=1
+    )
     assert [plain(row[0]) for row in summary] == list(result.summary)
+    own = [name for name in result.history if name not in history.COLUMNS]
+    assert {plain(row[0]).replace("NAME", "f1") for row in more} == set(own)
+    assert {*result.clients.columns} == {
+        *(plain(row[0]).replace("NAME", "f1") for row in clients if "..." not in row[0]),
+        *(f"validation_{name}" for name in ("samples", "loss", "accuracy", "f1")),
+    }
 
 
 # Links
@@ -143,26 +155,44 @@ def test_the_contents_lead_to_every_page():
     listed = {
         (page.parent / link).resolve()
         for page in contents
-        for link in re.findall(r"^(?:- |\| )\[[^\]]+\]\((\S+\.md)\)", page.read_text(), re.MULTILINE)
+        for link in re.findall(r"^(?:- |\| )\[[^\]]+\]\((\S+\.(?:md|ipynb))\)", page.read_text(), re.MULTILINE)
     }
-    assert {*PAGES, *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"))} - listed == {
-        contents[0]
-    }
+    assert {
+        *PAGES,
+        *DOCS.rglob("*.ipynb"),
+        *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    } - listed == {contents[0]}
 
 
 # Code
 
-RUNNABLE = [(page, code) for page in PAGES for code in blocks(page, "python") if code.startswith("# runs as is\n")]
+JOURNEY = (
+    ROOT / "tests" / "journeys" / "own_network.py"
+).read_text()  # test_journeys.py runs it, and sees that it is shown
+RUNNABLE = [(page, code) for page in PAGES for code in blocks(page, "python") if code != JOURNEY]
+APP = dict.fromkeys(
+    ("model", "site_data", "server_test"), lambda context: ...
+)  # a reader's own, where a block is a part
 
 
 @pytest.mark.parametrize(("page", "code"), RUNNABLE, ids=lambda one: name_of(one) if isinstance(one, Path) else "")
-def test_code_runs_as_is(page, code, tmp_path, monkeypatch):
+def test_code_runs(page, code, tmp_path, monkeypatch):
     shutil.copy(ROOT / "examples" / "own_stepsize.py", tmp_path)
     (tmp_path / "block.py").write_text(code)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "own_stepsize", raising=False)
-    runpy.run_path(str(tmp_path / "block.py"))
+    if re.search("^(import|from) (lightning|accelerate|transformers)", code, re.MULTILINE):
+        warnings.simplefilter("ignore")  # theirs, about machines with few cores and no GPU
+    runpy.run_path(str(tmp_path / "block.py"), None if code.startswith("# runs as is\n") else APP)
+
+
+def test_the_code_of_the_readme_runs_in_its_order(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for code in blocks(ROOT / "README.md", "python"):
+        exec(compile(code.replace("rounds=50", "rounds=5"), "README.md", "exec"), names)
+    assert (tmp_path / "compare.png").exists()
 
 
 PUBLIC = ("fedsps", "fedsps.rules", "fedsps.data", "fedsps.optim", "fedsps.flower")
@@ -195,7 +225,7 @@ def test_the_example_is_shown_verbatim():
 
 COMMANDS = [
     (page, line.removeprefix("$ "))
-    for page in PAGES
+    for page in LINKED
     for code in blocks(page, "sh", "console")
     for line in code.replace("\\\n", " ").splitlines()
     if line.removeprefix("$ ").startswith("fedsps ")
@@ -219,3 +249,20 @@ def test_commands_parse(page, line, monkeypatch):
 
 def test_commands_are_found():
     assert len(COMMANDS) > 2 * len(CATALOGUE)
+
+
+# Workflows
+
+
+def test_workflows_call_make_targets():
+    """All that can be checked of them here: they are YAML, and what they call is there."""
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    (workflow,) = (ROOT / ".github" / "workflows").glob("*.yml")
+    jobs = yaml.safe_load(workflow.read_text())["jobs"]
+    called = [step["run"].split() for job in jobs.values() for step in job["steps"] if "run" in step]
+    assert called and all(words[0] == "make" and set(words[1:]) <= targets for words in called)
+    assert jobs["suite"]["strategy"]["matrix"]["python"] == ["3.11", "3.12", "3.13"]
+
+
+def test_every_mutant_can_be_made():
+    assert [f"{why}: {one.title}" for one in mutants.MUTANTS if (why := mutants.problem(one)) is not None] == []

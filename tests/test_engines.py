@@ -8,12 +8,15 @@ from registry import ALGORITHMS
 from torch import nn
 
 import fedsps
+from fedsps import Plan
 from fedsps.data import partition
 from fedsps.data.clients import ClientData
 from fedsps.engine.session import local_session
 from fedsps.engine.setup import Setup
+from fedsps.model.logistic import network_of
 from fedsps.model.models import LeNet, LogisticRegression, ResNet18
 from fedsps.model.network import Network
+from fedsps.rules import SPS, PolynomialAverage
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 
@@ -174,3 +177,30 @@ def test_full_gradients_are_of_the_images_as_they_are():
         session = local_session(Setup(plan, Network(model), ClientData.of(clients), fedsps.Mime(momentum=0.9)), engine)
         session.advance()
         torch.testing.assert_close(session.state.server["server_momentum"], 0.1 * torch.stack(gradients).mean(0))
+
+
+@pytest.mark.parametrize("engine", ["stacked", "loop"])
+def test_an_average_of_points_has_the_average_of_their_statistics(engine):
+    """Batch norm's floating buffers go by the output rule as x does; counters stay."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3)).double()
+    algorithm = fedsps.Algorithm(stepsize=SPS(), output=PolynomialAverage(power=2))
+    network = network_of(model)
+    setup = Setup(Plan(rounds=4, batch_size=6), network, ClientData.of(make_clients(sizes=(9, 12, 30))), algorithm)
+    session = local_session(setup, engine)
+    expected = {"x": 0.0, "1.running_mean": 0.0, "1.running_var": 0.0}
+    for round in range(1, 5):
+        session.advance()
+        state, weight = session.state, 3 / (round + 2)
+        seen = {"x": state.x, **state.buffers}
+        expected = {name: (1 - weight) * value + weight * seen[name] for name, value in expected.items()}
+    torch.testing.assert_close(session.state.result, expected.pop("x"))
+    for name, value in expected.items():
+        torch.testing.assert_close(session.state.result_buffers[name], value)
+        assert not torch.allclose(session.state.buffers[name], value)
+    counter = "1.num_batches_tracked"
+    assert torch.equal(session.state.result_buffers[counter], session.state.buffers[counter])
+    made = fedsps.train(
+        model, make_clients(sizes=(9, 12, 30)), algorithm=algorithm, rounds=4, batch_size=6, engine=engine
+    )
+    torch.testing.assert_close(made.model[1].running_var, expected["1.running_var"])

@@ -9,6 +9,7 @@ from fedsps.core.contract import Seen
 from fedsps.paper.page import Job, Records
 from fedsps.paper.pages import example1
 from fedsps.paper.pages.example1 import COMMON, COUNTS, LOCAL, PAGE, SHARES, STEEPNESS, steps, steps_needed
+from fedsps.paper.pages.global_stepsize import formulas
 from fedsps.rules.polyak import SPS
 from fedsps.runs.result import Result
 
@@ -28,7 +29,7 @@ def test_polyak_is_the_package_s_rule():
 
 def test_without_noise_every_rule_but_the_small_constants_is_there_in_one_step():
     still = np.zeros((3, 2, 1))
-    for rule in (example1.local, example1.common, example1.constant(2 / 3)):
+    for rule in (example1.local, example1.common("c"), example1.constant(2 / 3)):
         assert example1.descend(example1.FIGURE, np.array([100.0]), rule, still)["train_loss"].iloc[0] < 1e-20
     slow = example1.descend(example1.FIGURE, np.array([100.0]), example1.constant(0.1), still)
     assert slow["train_loss"].tolist() == pytest.approx([0.75 * (100 * 0.85**t) ** 2 for t in (1, 2, 3)])
@@ -63,16 +64,21 @@ def by_count(common, own):
     return Records({}, tables={COUNTS: pd.DataFrame(rows)})
 
 
-@pytest.mark.parametrize("claim", PAGE.claims[:2], ids=lambda claim: claim.id)
-def test_step_claims_have_three_outcomes(claim):
-    def outcome(common, own):
-        (verdict,) = claim.verdicts(by_count(common, own))
+CLAIMS = {claim.id: claim for claim in PAGE.claims}
+
+
+@pytest.mark.parametrize("suffix", ["", " two"])
+def test_step_claims_have_three_outcomes(suffix):
+    def outcome(which, common, own):
+        (verdict,) = CLAIMS[f"E1 {which}{suffix}"].verdicts(by_count(common, own))
         return verdict.outcome
 
-    assert outcome(lambda a: 3 * a, lambda a: 20) == "holds"
-    assert outcome(lambda a: 1, lambda a: 20) == "does not hold"
-    assert outcome(lambda a: 3 * a, lambda a: 20 * a) == "does not hold", "the local stepsizes must not need more"
-    assert outcome(lambda a: 3 * a if a < 1000 else np.nan, lambda a: 20) == "undecided", "a count is missing"
+    assert outcome("common", lambda a: 3 * a, lambda a: 20) == "holds"
+    assert outcome("common", lambda a: 1, lambda a: 20) == "does not hold"
+    assert outcome("common", lambda a: 3 * a if a < 1000 else np.nan, lambda a: 20) == "undecided", "a count is missing"
+    assert outcome("local", lambda a: 3 * a, lambda a: 20) == "holds"
+    assert outcome("local", lambda a: 3 * a, lambda a: 20 * a) == "does not hold"
+    assert outcome("local", lambda a: 3 * a, lambda a: 20 if a < 1000 else np.nan) == "undecided"
 
 
 def test_noise_claim_has_three_outcomes():
@@ -80,13 +86,25 @@ def test_noise_claim_has_three_outcomes():
         def run(loss):
             return Result(None, pd.DataFrame({"round": range(1, 21), "train_loss": loss}), {})
 
-        lines = {LOCAL: [run(own) for own, _ in seeds], "constant 0.1": [run(other) for _, other in seeds]}
-        (verdict,) = PAGE.claims[2].verdicts(Records({"loss": lines}))
-        return verdict.outcome
+        lines = {label: [run(other) for _, other in seeds] for label in CLAIMS["E2"].cases}
+        lines[LOCAL] = [run(own) for own, _ in seeds]
+        (found,) = {verdict.outcome for verdict in CLAIMS["E2"].verdicts(Records({"loss": lines}))}
+        return found
 
-    assert outcome((0.1, 0.2), (0.3, 0.4)) == "holds"
-    assert outcome((0.2, 0.1), (0.4, 0.3)) == "does not hold"
+    assert outcome((0.1, 0.2), (0.21, 0.4)) == "holds"
+    assert outcome((0.2, 0.1), (0.42, 0.2)) == "does not hold"
     assert outcome((0.1, 0.2), (0.4, 0.3)) == "undecided"
+
+
+def test_the_global_stepsizes_are_the_appendix_s():
+    losses, gradients = np.array([1.0, 3.0]), np.array([[1.0], [-2.0]])
+    expected = formulas(losses, gradients, example1.SCALE, example1.CAP)
+    for formula, stepsize in zip("abc", expected, strict=True):
+        assert example1.common(formula)(losses, gradients) == pytest.approx([stepsize] * 2)
+    small = np.array([0.05, 0.1])
+    for formula, stepsize in zip("abc", formulas(small, gradients, example1.SCALE, example1.CAP), strict=True):
+        assert example1.common(formula)(small, gradients) == pytest.approx([stepsize] * 2)
+        assert stepsize < example1.CAP
 
 
 def test_the_page_computes_without_runs(tmp_path):
@@ -96,5 +114,5 @@ def test_the_page_computes_without_runs(tmp_path):
     assert len(set(found.final("loss", LOCAL, "train_loss"))) == 3, "each seed has its noise"
     assert steps(found.tables[COUNTS], "one coordinate", COMMON).tolist() == [1] * 5
     outcomes = {claim.id: claim.verdicts(found)[0].outcome for claim in PAGE.claims}
-    assert outcomes["E1"] == "does not hold"
-    assert outcomes["E1 two"] == "holds"
+    assert outcomes["E1 common"] == "does not hold"
+    assert outcomes["E1 common two"] == outcomes["E1 local"] == outcomes["E1 local two"] == "holds"

@@ -1,6 +1,7 @@
 """The keys of a federation: private, kept, and what TLS and Flower take."""
 
 import os
+import re
 import shutil
 import socket
 import ssl
@@ -36,7 +37,9 @@ def test_private_keys_are_their_owners_alone(tmp_path):
         os.umask(before)
     assert stat.S_IMODE(keys.folder.stat().st_mode) == 0o700
     private = {keys.ca_key, keys.key, keys.node(0), keys.node(1)}
-    assert {path for path in keys.folder.iterdir() if stat.S_IMODE(path.stat().st_mode) == 0o600} == private
+    secrets = {keys.server_secret, keys.secret(0), keys.secret(1)}
+    assert len({path.read_bytes() for path in secrets}) == 3
+    assert {path for path in keys.folder.iterdir() if stat.S_IMODE(path.stat().st_mode) == 0o600} == private | secrets
     assert all(b"PRIVATE KEY" in path.read_bytes() for path in private)
     assert not any(b"PRIVATE KEY" in path.read_bytes() for path in set(keys.folder.iterdir()) - private)
 
@@ -111,7 +114,7 @@ def test_keys_are_kept_and_missing_ones_are_made(keys):
     key_files.make(keys.folder, 3, ["server.example"])
     after = content(keys.folder)
     assert before.items() <= after.items()
-    assert after.keys() - before.keys() == {"node-2", "node-2.pub"}
+    assert after.keys() - before.keys() == {"node-2", "node-2.pub", "node-2.secret"}
 
 
 def test_a_deleted_pair_is_made_anew(keys):
@@ -199,7 +202,7 @@ def test_files_that_do_not_fit_are_refused(keys, harm, complaint):
 def test_what_is_no_host_is_refused_before_anything_is_made(tmp_path, name):
     with pytest.raises(ConfigurationError, match="is no host name or address: write it in ASCII, without a port"):
         key_files.make(tmp_path / "keys", 1, [name])
-    assert not list((tmp_path / "keys").iterdir())
+    assert not (tmp_path / "keys").exists()
 
 
 @pytest.mark.parametrize(
@@ -220,15 +223,16 @@ def test_the_text_for_several_hosts(keys):
     text = instructions(keys, 2, "server.example", 9300)
     for path in keys.folder.iterdir():
         assert f"{path} " in text
-    assert "node-1      secret  the host of node 1, nobody else" in text
+    assert re.search("node-1 +secret  the host of node 1, nobody else", text)
+    assert "node-1.secret  secret  the host of node 1, nobody else" in text
     assert "--superlink server.example:9300" in text
     assert str(keys.folder) not in text.partition("On the server")[2], "hosts have folders of their own"
 
 
 def test_an_ipv6_server_is_in_brackets_before_its_port():
-    _, link, register, node, *_ = ["\n".join(lines) for lines in commands(1, "2001:db8::7").values()]
-    assert "--host 2001:db8::7 --port 9300 " in link
-    assert 'address = "[2001:db8::7]:9300"' in register
+    _, server, register, node, *_ = ["\n".join(lines) for lines in commands(1, "2001:db8::7").values()]
+    assert "gateway --host :: --port 9300 --superlink 127.0.0.1:9301 " in server
+    assert 'address = "127.0.0.1:9301"' in register
     assert "--superlink '[2001:db8::7]:9300' " in node
 
 

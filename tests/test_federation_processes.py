@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import stat
@@ -16,7 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedsps.cli.main import app
-from fedsps.deploy import deployment, processes, programs, run, up
+from fedsps.deploy import commands, deployment, processes, programs, run, up
 from fedsps.deploy import keys as key_files
 from fedsps.errors import ConfigurationError, FedspsError
 from fedsps.runs import files as lock
@@ -37,11 +38,11 @@ SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
 
 @pytest.fixture
 def sleeper(tmp_path):
-    """A marked process with a marked child in another session, and an unmarked one."""
+    """A marked process with a marked child in another session and one for its log, and an unmarked one."""
     program = f"import subprocess, time; subprocess.Popen({SLEEP!r}, start_new_session=True); time.sleep(60)"
     marked = processes.start("one", [sys.executable, "-c", program], dict(os.environ), "m1", "", tmp_path / "log")
     with subprocess.Popen(SLEEP, env=os.environ | {processes.MARK: "m2"}) as other:
-        assert processes.wait_until(lambda: len(processes.members("m1")) == 2, 20)
+        assert processes.wait_until(lambda: len(processes.members("m1")) == 3, 20)
         yield marked, other
         processes.kill_members("m1")
         other.kill()
@@ -54,7 +55,7 @@ def test_children_are_found_and_killed_others_are_not(sleeper):
     assert os.getsid(marked.pid) == marked.pid
     os.kill(marked.pid, signal.SIGKILL)  # the child is an orphan now, in a session of its own
     assert processes.wait_until(lambda: not marked.is_alive(), 10)
-    assert len(processes.members("m1")) == 1
+    assert len(processes.members("m1")) == 2
     processes.kill_members("m1")
     assert not processes.members("m1")
     assert other.poll() is None
@@ -157,12 +158,37 @@ def test_node_settings():
 
 
 def test_secure_is_what_the_programs_are_told(keys):
-    link, node = up.link_options("h", 1, keys), up.node_options("h:1", 2, keys, 1, "c")
+    link, link_exec, gateway = (list(one.words) for one in commands.server("h", 1, 2, keys, secure=True))
+    node, _ = (list(one.words) for one in commands.node(1, "h:1", 3, keys, True, "c"))
     assert "--enable-supernode-auth" in link
-    assert "--insecure" not in link + node
+    assert "--insecure" not in link + link_exec + gateway + node
     assert node[-1] == str(keys.node(1))
-    assert "--insecure" in up.link_options("h", 1, None)
-    assert "--insecure" in up.node_options("h:1", 2, None, 1, "c")
+    for words in [
+        one.words for one in (*commands.server("h", 1, 2, keys, False), *commands.node(1, "h:1", 3, keys, False, "c"))
+    ]:
+        assert "--insecure" in words
+
+
+@pytest.mark.parametrize("secure", [True, False])
+def test_only_the_gateway_can_be_reached_and_apps_need_the_secret(keys, secure):
+    link, link_exec, gateway = commands.server("0.0.0.0", 1, 2, keys, secure)
+    node, node_exec = commands.node(1, "h:1", 3, keys, secure, "c")
+    assert gateway.address == "0.0.0.0:1"
+    for one, its_exec, port, secret in ((link, link_exec, 2, "server.secret"), (node, node_exec, 3, "node-1.secret")):
+        assert one.address == f"127.0.0.1:{port}"
+        assert one.words[one.words.index("--isolation") + 1] == "process"
+        assert one.words[one.words.index("--host") + 1] == "127.0.0.1"
+        for words in (one.words, its_exec.words):
+            assert words[words.index("--superexec-auth-secret-file") + 1] == str(keys.folder / secret)
+
+
+def test_lines_of_a_log_have_times(tmp_path):
+    log = tmp_path / "log"
+    processes.start("one", ["sh", "-c", "echo out; echo err >&2"], dict(os.environ), "mark", "", log)
+    assert processes.wait_until(lambda: log.read_text().count("\n") == 2, 10)
+    assert all(
+        re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ (out|err)", line) for line in log.read_text().splitlines()
+    )
 
 
 def test_what_a_log_explains(tmp_path):

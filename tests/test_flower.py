@@ -15,11 +15,12 @@ from fedsps.core import streams
 from fedsps.engine import history
 from fedsps.errors import ConfigurationError, DataError
 from fedsps.flower import RunConfig, SiteData, client_app
+from fedsps.flower.membership import Membership
 from fedsps.flower.server import RunFolder
 from fedsps.flower.store import NEVER, Store
 from fedsps.methods.notation import Named
 from fedsps.methods.registry import CATALOGUE
-from fedsps.report.compare import comparison
+from fedsps.report.comparison import comparison
 
 NUMBERS = [name for name in history.COLUMNS if name not in ("seconds", "test_loss", "test_accuracy")]
 
@@ -96,7 +97,8 @@ def test_a_late_answer_leaves_no_trace(name, tmp_path, by_registry):
     assert torch.equal(*(in_process.weights(one) for one in found))
     assert found[0].history["events"].tolist() == [
         "",
-        "client 1: no answer within 0.3 s; client 1: no scores (not connected)",
+        "client 1: no answer within 0.3 s: it is connected, but slow; client 1: no scores (slow: it is connected, but "
+        "has not said yet that it is back)",
         "",
         "",
     ]
@@ -127,7 +129,7 @@ def test_the_first_stepsize_comes_from_whoever_answers(tmp_path):
     grid.spoil = lambda partition, kind, reply: None if kind == "train.probe" and partition == 0 else reply
     found = in_process.run(grid, tmp_path, algorithm="fedsps-global", deadline=0.2)
     assert [one for one in grid.asked if one[0] == "train.probe"] == [("train.probe", 0), ("train.probe", 1)]
-    assert found.history["events"][0] == "client 0: no answer within 0.2 s"
+    assert found.history["events"][0] == "client 0: no answer within 0.2 s: it is connected, but slow"
 
 
 def test_a_lost_state_is_named(tmp_path):
@@ -144,7 +146,8 @@ def test_a_lost_state_is_named(tmp_path):
     assert found.history["events"].tolist() == ["", *["client 2: its state was lost, it started anew"] * 3]
 
 
-def test_states_are_kept_for_two_rounds_and_by_run(tmp_path):
+def test_states_are_kept_for_two_rounds_and_by_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(Membership, "farewell", lambda *_: [])
     grid = in_process.grid(tmp_path)
     first = in_process.run(grid, tmp_path, algorithm="scaffold:client_stepsize=0.05")
     kept = sorted(path.name for path in (tmp_path / "states" / "4").rglob("*") if path.is_file())
@@ -173,6 +176,24 @@ def test_evaluation_at_the_clients_and_at_the_server(tmp_path):
     np.testing.assert_allclose(found.history["client_test_accuracy"], local[0]["test_accuracy"])
     np.testing.assert_allclose(found.history["test_loss"], local[1]["test_loss"])
     np.testing.assert_allclose(found.history["train_loss"], local[1]["train_loss"])
+
+
+def test_what_each_client_said_is_in_the_table(tmp_path):
+    data = make_clients()
+    found = in_process.run(in_process.grid(tmp_path, test=data[1]), tmp_path, cohort=3)
+    local = fedsps.train(in_process.linear(), data, rounds=4, batch_size=5, cohort=3)
+    same = ["client", "samples", "loss", "stepsize_mean"]
+    pd.testing.assert_frame_equal(found.clients[same], local.clients[same], rtol=1e-9)
+    assert found.clients["test_samples"].tolist() == [8] * 5 and "test_accuracy" in found.clients
+    read = fedsps.load(tmp_path / "runs" / found.spec.digest, in_process.linear())
+    pd.testing.assert_frame_equal(read.clients, found.clients, check_dtype=False)
+    best = in_process.run(
+        in_process.grid(tmp_path / "best"), tmp_path / "best", algorithm="fedavg:client_stepsize=2", restore_best=True
+    )
+    assert best.clients["loss"].mean() == pytest.approx(best.history["train_loss"].min())
+    assert best.history["train_loss"].idxmin() < 3, "or it shows nothing"
+    private = {"clip_norm": 1.0, "noise_multiplier": 1.0}
+    assert in_process.run(in_process.grid(tmp_path / "private"), tmp_path / "private", **private).clients is None
 
 
 def test_scores_of_the_clients_own_tests_are_over_all_their_samples(tmp_path):

@@ -311,7 +311,7 @@ def test_an_npy_called_npz_and_a_damaged_npz(tmp_path: Path) -> None:
 def test_csv_target_and_client_columns(tmp_path: Path) -> None:
     rows = "".join(f"{row},{'AB'[row % 2]},{['yes', 'no'][row % 2]},{row / 2}\n" for row in range(10))
     path = csv(tmp_path, "x,site,target,y\n" + rows)
-    data = from_file(path, client_column="site")
+    data = from_file(path, client_column="site", raw=True)
     assert (data.inputs.shape, data.test_inputs.shape, data.classes) == ((8, 2), (2, 2), 2)
     np.testing.assert_array_equal(data.inputs[:, 1], data.inputs[:, 0] / 2)
     np.testing.assert_array_equal(data.targets, 1 - data.inputs[:, 0] % 2)  # "no" < "yes"
@@ -321,9 +321,9 @@ def test_csv_target_and_client_columns(tmp_path: Path) -> None:
 
 def test_csv_target_is_named_or_last(tmp_path: Path) -> None:
     text = "a,b,c,site\n1,0,0.5,3\n2,1,1.5,3\n3,0,2.5,3\n4,1,3.5,3\n5,0,4.5,3\n"
-    last = from_file(csv(tmp_path, text), client_column="site")
+    last = from_file(csv(tmp_path, text), client_column="site", raw=True)
     assert (last.classes, last.inputs.shape, last.targets.dtype) == (0, (4, 2), np.float32)
-    named = from_file(csv(tmp_path, text), target_column="b")
+    named = from_file(csv(tmp_path, text), target_column="b", raw=True)
     assert (named.classes, named.inputs.shape, named.clients) == (2, (4, 3), None)
 
 
@@ -337,11 +337,11 @@ def test_csv_target_is_named_or_last(tmp_path: Path) -> None:
         ("a,b\n1,0\n", "c", None, "unknown column 'c': known: a, b"),
         ("hospital,x,y\n1,0,1\n", "hopsital", None, "unknown column 'hopsital': did you mean hospital"),
         ("label,x\n1,0\n", None, "lable", "unknown column 'lable': did you mean label"),
-        ("a,b\nred,0\nblue,1\n", None, None, "column 'a' holds .*, not numbers: encode"),
+        ("a,b,c\nred,,0\nblue,5,1\n", None, None, "column 'a' holds words; column 'b' has 1 missing .*: leave raw out"),
         ("a,b\n1,0\n,1\n", None, None, "column 'a' has 1 missing .* first in sample 1"),
         ("a,b\n1,0\ninf,1\n", None, None, "column 'a' has 1 missing or infinite"),
-        ("a,b\n1,x\n2,\n", None, None, "column 'b' has no value in sample 1"),
-        ("a,b,c\n1,,0\n2,2,1\n", "b", None, "column 'b' has no value in sample 0"),
+        ("a,b\n1,\n2,\n", None, None, "column 'b' is empty"),
+        ("a,b,c\n1,,0\n2,,1\n", "b", None, "column 'b' is empty"),
         ("a,b\n1,0\n", "a", None, "besides target 'b' and client 'a' it needs input columns"),
         ("a\n1\n", None, None, "besides target 'a' and client None"),
         ("a\n1\n", "a", None, "it needs input columns"),
@@ -352,17 +352,21 @@ def test_a_bad_csv_is_refused_by_column(
     tmp_path: Path, text: str, client: str | None, target: str | None, message: str
 ) -> None:
     with pytest.raises(DataError, match=message) as caught:
-        from_file(csv(tmp_path, text), client, target)
+        from_file(csv(tmp_path, text), client, target, raw=True)
     assert "mine.csv" in str(caught.value)
 
 
 def test_files_that_cannot_be_read_at_all(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"data.xlsx: only .npz and .csv can be read"):
+    with pytest.raises(DataError, match=r"data.xlsx: only .csv, .tsv, .txt, .parquet, .feather and .npz can be read"):
+        (tmp_path / "data.xlsx").touch()
         from_file(tmp_path / "data.xlsx")
     with pytest.raises(DataError, match=r"data.csv: there is no such file"):
         from_file(tmp_path / "data.csv")
-    with pytest.raises(ConfigurationError, match=r"columns are for .csv"):
+    with pytest.raises(ConfigurationError, match=r"columns are for tables"):
         from_file(npz(tmp_path, **GOOD), client_column="site")
-    (tmp_path / "binary.csv").write_bytes(b"a,b\n\xff\xfe,1\n")
-    with pytest.raises(DataError, match=r"binary.csv cannot be read"):
+    (tmp_path / "binary.csv").write_bytes(b"a,b\n\x00\x01,1\n")
+    with pytest.raises(DataError, match=r"binary.csv is no text"):
         from_file(tmp_path / "binary.csv")
+    (tmp_path / "bad.parquet").write_bytes(b"PAR1 and no more")
+    with pytest.raises(DataError, match=r"bad.parquet cannot be read"):
+        from_file(tmp_path / "bad.parquet")

@@ -397,7 +397,7 @@ def test_losses_with_targets_that_are_no_classes():
 def test_a_target_that_torch_would_broadcast_is_refused():
     clients = [(inputs, inputs.sum(1)) for inputs, _ in make_clients()]
     with pytest.raises(fedsps.ConfigurationError, match="Using a target size"):
-        fedsps.train(nn.Linear(4, 1).double(), clients, loss=F.mse_loss, rounds=1)
+        fedsps.train(nn.Linear(4, 1).double(), clients, loss=lambda outputs, y: F.mse_loss(outputs, y), rounds=1)
 
 
 def test_training_inside_no_grad_and_the_users_generator():
@@ -420,7 +420,7 @@ def test_whatever_a_model_raises_is_one_clear_error():
         fedsps.train(Broken(4, 3).double(), make_clients(), rounds=1)
 
 
-@pytest.mark.parametrize("make", [LeNet, lambda: ResNet18(width=2, channels=1)])
+@pytest.mark.parametrize("make", [LeNet, lambda: ResNet18(width=8, channels=1)])
 def test_layouts_and_engines_agree_on_images(make):
     """Built-in networks are trained with channels last, one client after another; stacked they cannot be."""
     goal = Network(make().double())
@@ -437,6 +437,11 @@ def test_layouts_and_engines_agree_on_images(make):
         assert all(torch.allclose(own[name], after[name][client]) for name in own)
 
 
+def test_a_narrow_resnet_keeps_the_layout_in_which_torch_stays_within_its_memory():
+    assert Network(ResNet18(width=8)).prefers_loop
+    assert not Network(ResNet18(width=4)).prefers_loop
+
+
 def test_a_users_module_gets_its_images_as_they_are():
     class Viewing(nn.Module):
         def __init__(self):
@@ -449,3 +454,97 @@ def test_a_users_module_gets_its_images_as_they_are():
     goal = Network(Viewing())
     assert not goal.prefers_loop
     assert goal.outputs(goal.x, {}, torch.randn(5, 3, 8, 8)).shape == (5, 2)
+
+
+TANH, FROZEN = nn.Tanh(), nn.Linear(6, 5)
+FROZEN.weight.requires_grad_(False)
+CHAINS = {
+    "linear": (nn.Linear(6, 3), (6,)),
+    "no bias": (nn.Sequential(nn.Linear(6, 4, bias=False), nn.Tanh(), nn.Linear(4, 3)), (6,)),
+    "images": (
+        nn.Sequential(nn.Flatten(), nn.Linear(6, 5), nn.ReLU(), nn.Sequential(nn.GELU(), nn.Linear(5, 3))),
+        (2, 3),
+    ),
+    "rows of a sample": (nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Flatten(), nn.Linear(8, 3)), (2, 3)),
+    "one activation twice": (nn.Sequential(nn.Linear(6, 5), TANH, nn.Linear(5, 5), TANH, nn.Linear(5, 3)), (6,)),
+    "frozen weight": (nn.Sequential(FROZEN, nn.Flatten(), nn.Linear(5, 3)), (6,)),
+    "frozen": (nn.Sequential(nn.Linear(6, 5).requires_grad_(False), nn.ReLU(), nn.Linear(5, 3)), (6,)),
+}
+
+
+@pytest.mark.parametrize("shared", [0, 1])
+@pytest.mark.parametrize("name", CHAINS)
+def test_chains_of_linear_layers_are_bitwise_what_vmap_makes_of_them(name, shared):
+    module, shape = CHAINS[name]
+    random = torch.Generator().manual_seed(0)
+    network, other = Network(module), Network(module)
+    assert network._chain is not None
+    other._chain = None
+    x = network.x + torch.randn(*(2,) * shared, 5, network.x.numel(), generator=random)
+    inputs, targets = torch.rand(5, 7, *shape, generator=random), torch.randint(3, (5, 7), generator=random)
+    found, expected = (one.loss_and_gradient(x, {}, inputs, targets, shared) for one in (network, other))
+    for value, wanted in zip(found[:2], expected[:2], strict=True):
+        if shared:
+            torch.testing.assert_close(value, wanted)
+        else:
+            assert torch.equal(value, wanted)
+
+
+def test_what_is_more_than_a_chain_goes_through_vmap():
+    hooked = nn.Sequential(nn.Linear(4, 3))
+    hooked[0].register_forward_hook(lambda *_: None)
+    layer = nn.Linear(4, 4)
+
+    class Own(nn.Linear):
+        """It may do anything."""
+
+    parametrized = nn.utils.parametrizations.weight_norm(nn.Linear(4, 3))
+    flat = nn.Sequential(nn.Flatten(0), nn.Linear(4, 3))
+    twice = nn.Sequential(layer, nn.ReLU(), layer)
+    dropout = nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.5))
+    for module in (
+        hooked,
+        Own(4, 3),
+        parametrized,
+        flat,
+        twice,
+        dropout,
+        nn.Sequential(nn.Linear(4, 3), nn.Softmax(1)),
+    ):
+        assert Network(module)._chain is None
+
+
+class Clamped(nn.Linear):
+    """It changes its own weights."""
+
+    def forward(self, inputs):
+        with torch.no_grad():
+            self.weight.clamp_(-0.01, 0.01)
+        return super().forward(inputs)
+
+
+class Late(nn.Linear):
+    """It makes a buffer when it is called."""
+
+    def forward(self, inputs):
+        if not hasattr(self, "calls"):
+            self.register_buffer("calls", torch.zeros(1))
+        return super().forward(inputs)
+
+
+@pytest.mark.parametrize(("kind", "words"), [(Clamped, "changes its own parameters"), (Late, "makes the buffer calls")])
+@pytest.mark.parametrize("engine", ["loop", "stacked", "auto"])
+def test_a_module_that_does_not_leave_itself_alone_is_refused(kind, words, engine):
+    with pytest.raises(fedsps.ConfigurationError, match=words):
+        fedsps.train(kind(4, 3).double(), make_clients(), rounds=1, engine=engine)
+
+
+def test_small_losses_are_evaluated_to_their_last_digits():
+    """As torch has it: the loss of a sample that is nearly certain is no difference of large numbers."""
+    outputs = torch.tensor([[40.0, 0.0, 27.7]])
+    found = Network(nn.Linear(2, 3)).sample_losses(outputs, torch.tensor([0]), masked=False)
+    torch.testing.assert_close(found[0], F.cross_entropy(outputs, torch.tensor([0])), rtol=1e-5, atol=0.0)
+
+
+def test_half_precision_is_not_swept():
+    assert not Network(nn.Linear(4, 3).bfloat16()).can_sweep

@@ -18,9 +18,14 @@ import torch.nn.functional as F
 import fedsps
 from fedsps.core import streams
 from fedsps.core.kinds import Average, LastIterate
+from fedsps.rules.adasps import AdaSPS
+from fedsps.rules.common_stepsize import CommonStepsize
 from fedsps.rules.compression import ScaledSign, TopK
+from fedsps.rules.diagonal import DiagonalExtrapolation
+from fedsps.rules.ngn import NGN
 from fedsps.rules.output import MeanOfLastTwo, PolynomialAverage
 from fedsps.rules.penalty import Proximal
+from fedsps.rules.plateau import PlateauStepsize
 from fedsps.rules.polyak import SPS
 from fedsps.rules.stepsize import Constant
 
@@ -281,6 +286,117 @@ def scaffold(run, client_stepsize=0.1, server_stepsize=1.0):
         yield x
 
 
+def ngn(run, scale=0.5, cap=1.0):
+    x = START
+    for cohort in run.cohorts():
+        ys = []
+        for i in cohort:
+            y = x
+            for _ in range(run.tau):
+                f, g = run.visit(i, y)
+                run.rates[-1].append(1 / (1 / cap + scale * (g @ g) / f))
+                y = y - run.rates[-1][-1] * g
+            ys.append(y)
+        x = mean(ys)
+        yield x
+
+
+def common(run, cap=1.0, initial=0.01, growth=1.1, safety=4.0):
+    x, shared = START, initial
+    for cohort in run.cohorts():
+        ys, reports = [], []
+        for i in cohort:
+            y, logs = x, []
+            for _ in range(run.tau):
+                f, g = run.visit(i, y)
+                ratio = f / (g @ g)
+                bounds = {"shared": shared, "cap": cap, "safety": safety * ratio}
+                run.took(**{name: value == min(bounds.values()) for name, value in bounds.items()})
+                run.rates[-1].append(min(bounds.values()))
+                y, logs = y - min(bounds.values()) * g, [*logs, np.log(ratio)]
+            ys.append(y)
+            reports.append(np.mean(logs))
+        run.took(grown=growth * shared < np.exp(np.mean(reports)), ruled=growth * shared > np.exp(np.mean(reports)))
+        shared = min(growth * shared, np.exp(np.mean(reports)))
+        x = mean(ys)
+        yield x
+
+
+def plateau(
+    run, initial=0.01, growth=1.1, safety=4.0, rise=1.15, drop=0.8, least_fall=0.001, patience=1.0, turn=0.1, least=5
+):
+    x, shared, factor, grow, seen, turns, before = START, initial, 1.0, growth, [], [], np.zeros(DIM)
+    for cohort in run.cohorts():
+        ys, reports, firsts = [], [], []
+        for i in cohort:
+            y, logs = x, []
+            for step in range(run.tau):
+                f, g = run.visit(i, y)
+                ratio = f / (g @ g)
+                firsts += [f] if step == 0 else []
+                run.rates[-1].append(min(shared, safety * ratio))
+                y, logs = y - min(shared, safety * ratio) * g, [*logs, np.log(ratio)]
+            ys.append(y)
+            reports.append(np.mean(logs))
+        seen.append(np.mean(firsts))
+        change, ratio = mean(ys) - x, np.exp(np.mean(reports))
+        turns.append(change @ before / np.linalg.norm(change) / np.linalg.norm(before) if before.any() else 0.0)
+        before = change
+        if len(seen) >= least:
+            design = np.stack([np.ones(len(seen)), np.arange(len(seen))], 1)
+            fit, *_ = np.linalg.lstsq(design, np.array(seen), rcond=None)
+            variance = np.sum((seen - design @ fit) ** 2) / (len(seen) - 2)
+            error = patience * np.sqrt(variance * np.linalg.inv(design.T @ design)[1, 1])
+            excess = fit[1] + least_fall * np.mean(seen)
+            falls, rests = excess < -error, excess > error
+            agree, oppose = np.mean(turns) > turn, np.mean(turns) < -turn
+            run.took(falls=falls, rests=rests and oppose, short=rests and agree, unsure=not falls and not rests)
+            if falls or (rests and agree):
+                factor, grow = min(2.0, rise * factor), growth
+            elif rests and oppose:
+                run.took(limited=shared < factor * ratio, ruled=shared >= factor * ratio)
+                factor, grow = drop * min(factor, shared / ratio), 1.0
+            if falls or rests:
+                seen, turns = [], []
+        shared = min(grow * shared, factor * ratio)
+        x = mean(ys)
+        yield x
+
+
+def adasps(run, scale=1.0, cap=1.0, monotone=True):
+    x, first, total, last = START, {}, {}, {}
+    for cohort in run.cohorts():
+        ys = []
+        for i in cohort:
+            y = x
+            for _ in range(run.tau):
+                f, g = run.visit(i, y)
+                first.setdefault(i, f)
+                total[i] = total.get(i, 0.0) + f
+                bound = last.get(i, cap) if monotone else cap
+                last[i] = min(f / (scale * g @ g) * np.sqrt(first[i] / total[i]), bound)
+                run.took(bound=last[i] == bound, own=last[i] < bound)
+                run.rates[-1].append(last[i])
+                y = y - last[i] * g
+            ys.append(y)
+        x = mean(ys)
+        yield x
+
+
+def diagonal(run, forget=0.0, momentum=0.0, client_stepsize=0.1):
+    x, squares, moved = START, 0.0, 0.0
+    for cohort in run.cohorts():
+        deltas = [run.sgd(i, x, client_stepsize) for i in cohort]
+        delta = mean(deltas)
+        squares = (1 - forget) * squares + delta**2
+        metric = np.sqrt(squares)
+        metric = metric + 1e-8 * metric.max()
+        eta = np.mean([own @ own for own in deltas]) / (2 * delta @ (delta / metric))
+        moved = momentum * moved + (1 - momentum) * delta
+        x = x + eta * moved / metric
+        yield x
+
+
 def last_two(xs):
     return [xs[0], *((a + b) / 2 for a, b in pairwise(xs))]
 
@@ -304,6 +420,18 @@ def constant(client_stepsize=0.1, server_stepsize=1.0, **parts):
 
 def sps(scale=0.5, cap=1.0, **parts):
     return fedsps.Algorithm(stepsize=SPS(scale=scale, cap=cap), **parts)
+
+
+def by_rule(rule, server=None, **settings):
+    return fedsps.Algorithm(stepsize=rule(**settings), server=Average() if server is None else server)
+
+
+def extrapolating(client_stepsize=0.1, **settings):
+    return fedsps.Algorithm(stepsize=Constant(client_stepsize), server=DiagonalExtrapolation(**settings))
+
+
+def watching(least, **settings):
+    return fedsps.Algorithm(stepsize=PlateauStepsize(least_rounds=least, **settings))
 
 
 SLOW = {"client_stepsize": 0.05, "server_stepsize": 0.7}
@@ -349,6 +477,19 @@ CASES = {
     "mimelite-set": case(fedsps.MimeLite, mime, {"lite": True}, **MIME),
     "scaffold": case(fedsps.Scaffold, scaffold),
     "scaffold-set": case(fedsps.Scaffold, scaffold, **SLOW),
+    "ngn": case(partial(by_rule, NGN), ngn),
+    "ngn-set": case(partial(by_rule, NGN), ngn, scale=0.7, cap=3.0),
+    "common": case(partial(by_rule, CommonStepsize), common, initial=0.3, cap=0.5),
+    "common-set": case(partial(by_rule, CommonStepsize), common, initial=0.05, growth=1.5, safety=1.2, cap=5.0),
+    "plateau": case(partial(by_rule, PlateauStepsize), plateau),
+    "plateau-set": case(watching, plateau, growth=2.0, rise=1.5, least_fall=0.05, patience=0.5, least=3),
+    "plateau-held": case(watching, plateau, initial=0.05, growth=3.0, rise=1.5, least_fall=0.2, patience=0.3, least=3),
+    "plateau-slow": case(watching, plateau, growth=1.5, least_fall=0.02, patience=40.0, turn=0.3, least=3),
+    "adasps": case(partial(by_rule, AdaSPS), adasps),
+    "adasps-set": case(partial(by_rule, AdaSPS), adasps, scale=0.3, cap=2.0, monotone=False),
+    "diagonal": case(extrapolating, diagonal, client_stepsize=0.03),
+    "diagonal-set": case(extrapolating, diagonal, forget=0.1, client_stepsize=0.05),
+    "diagonal-momentum": case(extrapolating, diagonal, forget=0.01, momentum=0.9, client_stepsize=0.05),
     "power-8": case(partial(constant, output=PolynomialAverage(8)), averaging, output=partial(polynomial, power=8)),
     "power-3": case(partial(sps, output=PolynomialAverage(3)), polyak, output=partial(polynomial, power=3), cap=3.0),
     "last-two": case(partial(constant, output=MeanOfLastTwo()), averaging, output=last_two, **SLOW),
@@ -360,6 +501,12 @@ BRANCHES = {  # that must be taken in five local steps of all clients
     **dict.fromkeys(["ams-2", "ams-bias", "ams-2-bias", "amsgrad", "amsgrad-set"], "new old"),
     "exp-set": "one ratio",
     "delta-set": "smooth growth",
+    "common": "shared cap",
+    "common-set": "shared safety grown ruled",
+    "plateau-set": "falls rests short",
+    "plateau-slow": "unsure",
+    "plateau-held": "falls rests short limited ruled",
+    **dict.fromkeys(["adasps", "adasps-set"], "bound own"),
     **dict.fromkeys(["prox-sps", "prox-sps-set", "power-3"], "capped polyak"),
 }
 GRADIENTS = {"delta": lambda tau: 2 * tau - 1, "mime": lambda tau: 2 * tau + 1, "mimelite": lambda tau: tau + 1}
@@ -446,6 +593,10 @@ def test_full_gradients_are_counted_in_mini_batches(engine):
         assert (history.gradient_evaluations == count).all()
 
 
+def minus_logit(outputs, targets):
+    return F.nll_loss(outputs, targets)
+
+
 @ENGINES
 def test_delta_sgd_compares_gradients_of_one_batch(engine):
     # A linear loss: on one and the same batch the two gradients agree, the denominator is zero and the stepsize grows
@@ -454,7 +605,7 @@ def test_delta_sgd_compares_gradients_of_one_batch(engine):
     for _ in range(4):
         theta = np.sqrt(1 + 0.1 * theta)
         rates.append(theta * rates[-1])
-    history = library(fedsps.DeltaSGD(), rounds=3, batch_size=2, loss=F.nll_loss, engine=engine)[1]
+    history = library(fedsps.DeltaSGD(), rounds=3, batch_size=2, loss=minus_logit, engine=engine)[1]
     same(history.stepsize_mean, np.mean(rates))
 
 
@@ -466,7 +617,7 @@ def test_mime_corrects_on_the_same_batch(engine):
     x, s = START, 0.0
     for _ in range(3):
         x, s = x - 5 * 0.1 * (0.1 * c + 0.9 * s), 0.1 * c + 0.9 * s
-    same(library(fedsps.Mime(), rounds=3, batch_size=2, loss=F.nll_loss, engine=engine)[0], x)
+    same(library(fedsps.Mime(), rounds=3, batch_size=2, loss=minus_logit, engine=engine)[0], x)
 
 
 REDUCTIONS = {  # to federated averaging, which with one local step is descent on the mean of the clients' losses

@@ -15,11 +15,12 @@ from made_runs import ROUNDS, run
 from fedsps.errors import ConfigurationError, DataError
 from fedsps.methods.notation import parse
 from fedsps.paper import claims
-from fedsps.paper.document import document
+from fedsps.paper.document import document, verdict_table
+from fedsps.paper.evidence import Evidence
 from fedsps.paper.execute import search
-from fedsps.paper.page import Claim, Cost, Evidence, Job, Line, Page, Panel, Records, Scale, Tuned, Verdict, decide
-from fedsps.paper.pages import lenet, tuning
-from fedsps.paper.reproduce import PAGES, Reproduction, find, reproduce_page, table, write
+from fedsps.paper.page import Claim, Cost, Job, Line, Page, Panel, Records, Scale, Tuned, Verdict
+from fedsps.paper.pages import beyond, lenet, tuning
+from fedsps.paper.reproduce import PAGES, Reproduction, find, judge, judge_again, reproduce_page, table, write
 from fedsps.report import plot
 from fedsps.runs.spec import Spec
 
@@ -36,20 +37,10 @@ def records(finals: Mapping[str, Mapping[str, list[float]]]) -> Records:
     )
 
 
-def test_decide():
-    yes, no = np.array([True, True]), np.array([False, False])
-    numbers = np.array([1.0, 2.0])
-    assert decide(Evidence(yes, numbers))[0] == "holds"
-    assert decide(Evidence(no, numbers))[0] == "does not hold"
-    assert decide(Evidence(np.array([True, False]), numbers))[0] == "undecided"
-    assert decide(Evidence(np.array([], bool), np.array([])))[0] == "undecided"
-    assert decide(Evidence(yes, np.array([1.0, np.nan])))[0] == "undecided"
-
-
 @pytest.mark.parametrize(
     ("check", "good", "bad"),
     [
-        (claims.at_most("p", "A", 1.1, "B", "C"), {"A": 1.0, "B": 1.0, "C": 2.0}, {"A": 1.2, "B": 1.0, "C": 2.0}),
+        (claims.at_most("p", "A", 1.1, "B"), {"A": 1.0, "B": 1.0}, {"A": 1.2, "B": 1.0}),
         (claims.within("p", "A", "B", 0.75, 1.0), {"A": 0.8, "B": 1.0}, {"A": 0.5, "B": 1.0}),
         (claims.at_least("p", "A", 2.0, "B"), {"A": 3.0, "B": 1.0}, {"A": 1.5, "B": 1.0}),
         (claims.as_accurate("p", "A", 0.01, "B"), {"A": 0.1, "B": 0.105}, {"A": 0.3, "B": 0.1}),
@@ -59,28 +50,29 @@ def test_decide():
 def test_each_kind_of_check_has_three_outcomes(check, good, bad):
     def outcome(*seeds):
         found = records({"p": {label: [seed[label] for seed in seeds] for label in good}})
-        return decide(check(found, "train_loss"))[0]
+        return check(found, "train_loss").outcome
 
     assert outcome(good, good) == "holds"
     assert outcome(bad, bad) == "does not hold"
     assert outcome(good, bad) == "undecided"
 
 
-def test_checks_combine():
-    both = claims.all_of(claims.at_most("p", "A", 1.0, "B"), claims.at_most("p", "A", 1.0, "C"))
-    assert both(records({"p": {"A": [1.0], "B": [2.0], "C": [3.0]}}), "train_loss").true.all()
-    failed = both(records({"p": {"A": [1.0], "B": [2.0], "C": [0.5]}}), "train_loss")
-    assert not failed.true.any()
-    assert failed.effect == pytest.approx([2.0]), "the ratio that fails, not the first one"
-    ratios = np.array([[1.1, 1.2], [0.5, 1.0]])
-    assert claims.farthest(ratios) == pytest.approx([0.5, 1.2])
-    assert claims.least(ratios) == pytest.approx([0.5, 1.0])
+def test_each_case_has_a_verdict_of_its_own():
+    cases = {rival: claims.at_most("p", "A", 1.0, rival) for rival in ("B", "C")}
+    claim = Claim("X1", "A is best", "nowhere", "at most the other's", "loss ratio", cases)
+    found = claim.verdicts(records({"p": {"A": [1.0, 1.1], "B": [2.0, 2.1], "C": [0.5, 0.6]}}))
+    assert [(one.case, one.column, one.outcome) for one in found] == [
+        (case, column, outcome)
+        for case, outcome in (("B", "holds"), ("C", "does not hold"))
+        for column in ("train_loss", "cohort_loss")
+    ]
+    assert found[0].numbers == "loss ratio 0.512 [0.381, 0.688] (2 seeds)"
 
 
 def test_a_diverged_run_ends_at_infinity():
-    found = Records({"p": {"A": [run(0.5)], "B": [run(0.1, diverged=True)]}})
-    assert claims.at_most("p", "A", 1.0, "B")(found, "train_loss").true.all()
-    assert not claims.at_most("p", "B", 1.0, "A")(found, "train_loss").true.any()
+    found = Records({"p": {"A": [run(0.5)] * 2, "B": [run(0.1, diverged=True)] * 2}})
+    assert claims.at_most("p", "A", 1.0, "B")(found, "train_loss").outcome == "holds"
+    assert claims.at_most("p", "B", 1.0, "A")(found, "train_loss").outcome == "does not hold"
 
 
 def test_spread_and_trend():
@@ -88,11 +80,9 @@ def test_spread_and_trend():
     found = Records({"p": {"A": [steady], "B": [falling]}})
     assert claims.trend(found, "p", "A", "stepsize_mean") == pytest.approx([1.0])
     assert claims.trend(found, "p", "B", "stepsize_mean")[0] < 0.15
-    small = claims.small_spread(["p"], "A", "stepsize_std_clients", "stepsize_mean", 0.25)
+    small = claims.small_spread("p", "A", "stepsize_std_clients", "stepsize_mean", 0.25)
     assert small(found, "").effect == pytest.approx([0.1])
-    assert small(found, "").true.all()
-    wide = Records({"p": {"A": [run(stepsize_std_clients=0.4)]}})
-    assert not small(wide, "").true.any()
+    assert small(found, "").high == 0.25
 
 
 def test_the_table_has_a_hundred_rounds_and_all_evaluated_ones():
@@ -111,7 +101,7 @@ def test_a_page_is_run_drawn_and_judged(tmp_path):
     own = Tuned("fedavg", grid={"client_stepsize": (0.001, 0.1)})
     panel = Panel("p", "digits", {"rounds": 2, "evaluate_every": 1}, [Line("FedAvg tuned", own)])
     claim = Claim("X1", "it learns", "", "loss below 2.3", "loss", lambda records, column: (
-        Evidence(records.final("p", "FedAvg tuned", column) < 2.3, records.final("p", "FedAvg tuned", column))
+        Evidence(records.final("p", "FedAvg tuned", column), high=2.3)
     ))  # fmt: skip
     page = Page("small", "Small", lambda scale: [panel], lenet.PAGE.draw, [claim], seeds=2)
     for scale, seeds in {"smoke": 1, "paper": 2}.items():
@@ -121,7 +111,7 @@ def test_a_page_is_run_drawn_and_judged(tmp_path):
         assert chosen[0].spec.parameters["client_stepsize"] == 0.1
         assert (found.records.cost.runs, found.records.cost.trials) == (seeds, 2)
         assert found.records.cost.search_seconds > 0
-        assert {verdict.outcome for verdict in found.verdicts} == {"holds"}
+        assert {verdict.words for verdict in found.verdicts} == {"undecided" if seeds == 1 else "holds"}
         assert (tmp_path / scale / "small.csv").is_file()
         lines = json.loads((tmp_path / scale / "small.json").read_text())["panels"][0]["lines"]
         assert [line["tuned"] for line in lines] == [{"client_stepsize": 0.1}]
@@ -143,15 +133,18 @@ def test_plans_are_valid(name):
 
 def made_up(page, panels):
     """Two runs a line, or what the page computes."""
-    if page.name == "example1":
-        return page.compute(panels, Job("example1", "smoke", 2, None))
+    if page.name in ("example1", "theory"):
+        return page.compute(panels, Job(page.name, "smoke", 2, None))
     if page.name == "tuning":
         point = {"algorithm": "FedAvg", "client_stepsize": 0.1, "server_stepsize": 1.0, "score": 0.5, "fedsps": 0.4}
         grid = pd.DataFrame([{"setting": p.name, "diverged": False, "dropped": False} | point for p in panels])
         return tuning.records(grid)
-    return Records(
+    made = Records(
         {p.name: {line.label: [run(0.5 + 0.01 * s, seed=s) for s in range(2)] for line in p.lines} for p in panels}
     )
+    if page.name == "beyond":
+        return replace(made, tables={beyond.CELLS: beyond.by_cell(made, "smoke" if len(panels) == 2 else "paper")})
+    return made
 
 
 @pytest.mark.parametrize("scale", ["smoke", "paper"])
@@ -164,7 +157,7 @@ def test_every_page_judges_and_draws_made_up_records(name, scale, tmp_path):
         {p: {label: [one.history for one in some] for label, some in lines.items()} for p, lines in made.runs.items()}
     )
     verdicts = [verdict for claim in page.claims for verdict in claim.verdicts(made)]
-    assert len(verdicts) == sum(2 if claim.on_loss else 1 for claim in page.claims)
+    assert len(verdicts) == sum(len(claim.cases) * (2 if claim.on_loss else 1) for claim in page.claims)
     figures = page.draw(made, panels, tmp_path)
     for figure in figures:
         assert figure.read_bytes().startswith(b"\x89PNG")
@@ -177,6 +170,16 @@ def test_every_page_judges_and_draws_made_up_records(name, scale, tmp_path):
     text = document(tmp_path, tmp_path / "page.md", list(PAGES))
     for claim in page.claims:
         assert claim.criterion in text
+        assert claim.statement in text
+    if scale == "paper" and page.points < 100:
+        with pytest.raises(DataError, match="too few to judge from"):
+            judge_again(page, tmp_path)
+    elif scale == "paper":
+        again = judge_again(page, tmp_path)
+        assert [(one.claim.id, one.case, one.column, one.words) for one in again.verdicts] == [
+            (one.claim.id, one.case, one.column, one.words) for one in verdicts
+        ]
+        assert document(tmp_path, tmp_path / "page.md", list(PAGES)).count(".png)") == len(again.figures)
     assert f"]({figures[0].name})" in text
     tuned = [line.label for panel in panels for line in panel.lines if isinstance(line.algorithm, Tuned)]
     assert all(f"| {label} | client_stepsize 0.1" in text for label in tuned if made.runs)
@@ -185,25 +188,88 @@ def test_every_page_judges_and_draws_made_up_records(name, scale, tmp_path):
 
 
 def test_the_document_counts_verdicts_and_says_what_pages_took(tmp_path):
-    claim = Claim("X1", "a number", "nowhere", "none", "nothing", lambda *_: Evidence(np.array([]), np.array([])))
+    claim = Claim("X1", "a number", "nowhere", "none", "nothing", lambda *_: Evidence(np.array([])))
+    evidence = {"holds": Evidence(np.array([1.0, 1.0])), "does not hold": Evidence(np.array([1.0, 1.0]), low=2.0)}
     for name, outcomes, cost in [
         ("convex", ["holds", "holds"], Cost(3, 30.0, 40, 90000.0)),
         ("global", ["does not hold"], Cost()),
     ]:
-        verdicts = [Verdict(claim, "", outcome, np.array([1.0])) for outcome in outcomes]
+        verdicts = [Verdict(claim, "", "", evidence[outcome]) for outcome in outcomes]
         page = Page(name, f"Title of {name}", lambda _: [], lambda *_: [], [claim])
         write(Reproduction(page, "laptop", 3, [], Records({}, cost=cost), [], verdicts), tmp_path / "figures")
     text = document(tmp_path / "figures", tmp_path / "page.md", list(PAGES))
-    assert "3 verdicts: 2 *holds*, 1 *does not hold*, 0 *undecided*." in text
-    assert "| convex | laptop | 3 | 3 | 0.5 min | 40 | 25.0 h | 2 | 0 | 0 |" in text
+    assert "1 statements, 3 verdicts: 2 *holds*, 1 *does not hold*, 0 *undecided*." in text
+    assert "| convex | laptop | 3 of 10 | 3 | 0.5 min | 40 | 25.0 h | 2 | 0 | 0 |" in text
     assert text.index("Title of convex") < text.index("Title of global")
     found = json.loads((tmp_path / "figures" / "global.json").read_text())
     (tmp_path / "figures" / "global.json").write_text(json.dumps(found | {"shown": ["numbers"]}))
     with pytest.raises(DataError, match=r"numbers.csv is missing: run fedsps reproduce global again"):
         document(tmp_path / "figures", tmp_path / "page.md", list(PAGES))
+    (tmp_path / "figures" / "global.json").write_text(json.dumps(found | {"verdicts": [{"id": "X1"}]}))
+    with pytest.raises(
+        DataError, match=r"another version: judge them again with fedsps reproduce global --from-tables"
+    ):
+        document(tmp_path / "figures", tmp_path / "page.md", list(PAGES))
     (tmp_path / "figures" / "convex.json").write_text("{}")
     with pytest.raises(DataError, match=r"convex.json was written by another version: run fedsps reproduce convex"):
         document(tmp_path / "figures", tmp_path / "page.md", list(PAGES))
+
+
+def test_a_reduced_scale_leaves_the_paper_s_statement_undecided():
+    claim = Claim("X1", "A is best", "nowhere", "at most B's", "loss ratio", claims.at_most("p", "A", 1.0, "B"))
+    found = records({"p": {"A": [1.0, 1.1], "B": [2.0, 2.1]}})
+    assert {one.words for one in claim.verdicts(found)} == {"holds"}
+    (one, _) = claim.verdicts(found, "laptop")
+    assert (one.outcome, one.words) == ("undecided", "undecided (at laptop scale: holds)")
+    assert [find(name).reduced("smoke") for name in ("example1", "convex")] == ["", "smoke"]
+    assert {find(name).reduced("paper") for name in PAGES} == {""}
+
+
+def test_what_was_not_run_has_no_numbers():
+    claim = Claim("X1", "A is best", "nowhere", "at most B's", "loss ratio", claims.at_most("p", "A", 1.0, "B"))
+    (one, _) = claim.verdicts(records({"p": {"A": [1.0, 1.1]}}))
+    assert (one.outcome, one.words, one.numbers) == ("undecided", "undecided (not run)", "no numbers")
+
+
+def test_a_page_is_read_back_from_its_tables(tmp_path):
+    """Verdicts and cost are the same; runs that diverged, even at once, are still there."""
+    page = find("normalized")
+    runs = {
+        panel.name: {
+            line.label: [run(0.5 + 0.1 * place + 0.01 * seed, seed=seed) for seed in range(3)]
+            for place, line in enumerate(panel.lines)
+        }
+        for panel in page.panels("paper")
+    }
+    at_once = run(seed=2, diverged=True)
+    runs["iid"]["FedSPS"][2] = replace(at_once, history=at_once.history.head(0), diverged_at=1)
+    made = Records(runs, cost=Cost(24, 30.0, 5, 60.0))
+    panels = page.panels("paper")
+    first = judge(page, "paper", 3, panels, made, tmp_path)
+    write(first, tmp_path)
+    before = (tmp_path / "normalized.csv").read_bytes()
+    again = judge_again(page, tmp_path)
+    assert again.records.of("iid", "FedSPS")[2].diverged_at == 1
+    assert again.records.cost == made.cost
+    assert [(one.words, one.numbers) for one in again.verdicts] == [(one.words, one.numbers) for one in first.verdicts]
+    assert (tmp_path / "normalized.csv").read_bytes() == before
+    assert "undecided" in {one.words for one in again.verdicts}
+
+
+def test_verdicts_as_a_table(tmp_path):
+    page = find("normalized")
+    panels = page.panels("paper")
+    write(judge(page, "paper", 2, panels, made_up(page, panels), tmp_path), tmp_path)
+    found = verdict_table(tmp_path, list(PAGES))
+    assert len(found) == sum(2 * len(claim.cases) for claim in page.claims)
+    first = found.iloc[0]
+    assert (first["page"], first["id"], first["case"], first["loss"]) == (
+        "normalized",
+        "A1",
+        "all clients",
+        "train_loss",
+    )
+    assert (first["outcome"], first["mean"], first["least good"], first["largest good"]) == ("holds", 1.0, 0.98, 1.02)
 
 
 def test_variants_of_one_algorithm_can_be_told_apart():
@@ -231,9 +297,7 @@ def test_unknown_pages_get_a_hint():
 def test_a_page_is_written_as_json_with_the_digests_of_its_runs(tmp_path):
     settings = {"rounds": 2, "samples": 200}
     lines = [Line("FedSPS", "fedsps"), Line("cap 2", "fedsps:cap=2")]
-    never = Claim(
-        "X1", "a number", "nowhere", "none", "nothing", lambda *_: Evidence(np.array([True]), np.array([np.nan]))
-    )
+    never = Claim("X1", "a number", "nowhere", "none", "nothing", lambda *_: Evidence(np.array([np.nan])))
     page = Page(
         "small", "A title", lambda _: [Panel("p", "heading", settings, lines)], lambda *_: [], [never], "A note."
     )

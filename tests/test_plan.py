@@ -21,7 +21,8 @@ from fedsps.runs.checkpoint import LATER, fingerprint
 
 OTHER = {
     "rounds": 7, "local_steps": 2, "batch_size": None, "cohort": 3, "weights": "samples", "augment": "crop-flip", "seed": 4,
-    "evaluate_every": 5, "evaluate_from": 3, "workers": 2,
+    "evaluate_every": 5, "evaluate_from": 3, "patience": 4, "restore_best": True, "monitor": "test_loss", "absences": "2:0/3,4..6:1", "local_batch_norm": True,
+    "workers": 2, "device": "cuda:1",
 }  # fmt: skip
 
 

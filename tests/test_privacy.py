@@ -114,12 +114,16 @@ def test_nothing_but_one_short_vector_leaves_a_client(tmp_path):
     seen = []
     grid = in_process.grid(tmp_path, spoil=watch(seen), test=make_clients()[0])
     result = in_process.run(grid, tmp_path, algorithm="feddecsps", cohort=3, test=make_clients()[1], **PRIVATE)
-    assert {kind for kind, _ in seen} == {"query", "train.train"}  # no evaluation by the clients
+    assert {kind for kind, _ in seen} == {"query", "train.train", "query.finished"}  # no evaluation by the clients
     for kind, content in seen:
+        if kind == "query.finished":
+            assert not content
+            continue
         facts = dict(content.config_records["facts"])
         arrays = {name: dict(record) for name, record in content.array_records.items()}
         if kind == "query":
-            assert facts.keys() == {"partition", "partitions", "samples", "test_samples"} and not arrays
+            assert facts.keys() == {"partition", "partitions", "samples", "test_samples", "fedsps", "torch", "app"}
+            assert not arrays
             assert facts["samples"] == 1 and facts["test_samples"] == 0
         else:
             assert facts.keys() == {"gradients", "lost"} and facts["gradients"] == 5
@@ -127,8 +131,8 @@ def test_nothing_but_one_short_vector_leaves_a_client(tmp_path):
             assert np.linalg.norm(arrays["message"]["delta"].numpy()) <= 0.5 * (1 + 1e-9)
         assert not content.metric_records
     table = result.history
-    hidden = ["train_loss", "cohort_loss", "stepsize_mean", "stepsize_std_clients", "stepsize_one_mean"]
-    assert table[[*hidden, "stepsize_one_std", "client_test_loss"]].isna().all(axis=None)
+    hidden = ["train_loss", "cohort_loss", "stepsize_mean", "stepsize_std", "stepsize_std_clients"]
+    assert table[[*hidden, "stepsize_one_mean", "stepsize_one_std", "client_test_loss"]].isna().all(axis=None)
     assert table[["test_loss", "test_accuracy"]].notna().all(axis=None)  # on the server's own data
     assert result.diverged_at is None and len(table) == 4
     claim = result.summary["data"]["privacy"]

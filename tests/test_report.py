@@ -152,7 +152,7 @@ def test_runs_of_a_federation(tmp_path):
 def test_an_own_algorithm_is_named_without_its_file():
     spec = Spec(algorithm="gone.py:Mine", parameters={"a": 1, "b": 2}, plan=fedsps.Plan())
     other = replace(spec, parameters={"a": 1, "b": 3})
-    assert label(spec, [spec, other]) == "gone.py:Mine b=2"
+    assert label(spec, [spec, other]) == "Mine b=2"
 
 
 def test_settings_and_provenance_are_listed(tmp_path):
@@ -162,7 +162,7 @@ def test_settings_and_provenance_are_listed(tmp_path):
     assert len(found.all("details")) == 1
     for word in ("parameters cap", "local_steps", "provenance", "torch", "machine", "finished", "data classes"):
         assert word in text
-    assert found.rows[1][:4] == [folder.name, "fedsps cap=2", "3", "20"]
+    assert [folder.name, "fedsps cap=2", "3", "20"] in [row[:4] for row in found.rows]
 
 
 def test_diverged_runs_are_marked(tmp_path):
@@ -217,7 +217,7 @@ def test_a_page_is_drawn_from_its_table(tmp_path):
     assert lines[1]["colour"] == plot.COLOURS["fedavg"].lower()
     assert [one["value"] for one in found.all("option") if "selected" in one] == ["cohort_loss"]
     assert found.rows[1] == [
-        "C1", "figure 3a", "FedSPS matches FedAvg", "at most 1.1 times", "train_loss", "does not hold",
+        "C1", "", "figure 3a", "FedSPS matches FedAvg", "at most 1.1 times", "train_loss", "does not hold",
         "loss ratio 1.5 (1 seed)",
     ]  # fmt: skip
     assert "Give the folder of the runs too" in found.text
@@ -307,7 +307,7 @@ def test_nothing_of_a_user_is_code_in_the_page(tmp_path):
     assert EVIL in found.headings
     assert EVIL in found.rows[1]
     assert "<b>evil" in found.text
-    assert [one["label"] for lines in found.data.values() for one in lines] == [EVIL, f"{EVIL}:Mine"]
+    assert [one["label"] for lines in found.data.values() for one in lines] == [EVIL, "Mine"]
 
 
 def test_the_page_names_no_other_place(tmp_path):
@@ -430,7 +430,7 @@ def test_runs_of_another_version_are_shown_with_what_is_recorded(tmp_path):
     part = save(tmp_path / "runs", seed=3)
     change(part, "spec.json", algorithm="sps+newpart", parameters={"sps.cap": 2})
     found = report(tmp_path / "runs")
-    labels = {row[1] for row in found.rows if len(row) > 1}
+    labels = {row[1] for row in found.rows if len(row) > 7}
     assert labels == {"fedsps", "fedsps cap=2 fresh=1.5", "fednew", "sps+newpart"}
     drawn = {one["label"] for lines in found.data.values() for one in lines}
     assert drawn == {"fedsps cap=1", "fedsps cap=2 fresh=1.5", "fednew", "sps+newpart"}
@@ -454,3 +454,59 @@ def test_without_plotly_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
     with pytest.raises(ConfigurationError, match=r"pip install 'fedsps\[report\]'"):
         page(collect([tmp_path]))
+
+
+# Trials, other models, costs
+
+
+def test_trials_of_a_search_are_points_and_not_seeds(tmp_path):
+    for seed in range(3):
+        save(tmp_path, "fedavg", seed=seed)
+    for stepsize in (0.01, 0.1, 1):
+        save(tmp_path, f"fedavg:client_stepsize={stepsize}", seed=1000, diverged_at=7 if stepsize == 1 else None)
+    found = report(tmp_path)
+    (line,), search = found.data.values()
+    assert line["seeds"] == ["0", "1", "2"], "the trial with the same parameters is not a fourth seed"
+    assert sorted(search["across"]["client_stepsize"]) == [0.01, 0.1] and search["up"]["train_loss"] == [0.5, 0.5]
+    assert "1 diverged, and have no point." in found.text
+    assert "Searches" in found.headings
+
+
+def test_other_models_and_other_data_never_share_a_line(tmp_path):
+    clients = make_clients()
+    moved = [(inputs + 1, targets) for inputs, targets in clients]
+    deep = [nn.Sequential(nn.Linear(4, width), nn.Linear(width, 3)).double() for width in (5, 6)]
+    cases = [(deep[0], clients, 0), (deep[0], clients, 1), (deep[1], clients, 0), (deep[0], moved, 0)]
+    for number, (model, data, seed) in enumerate(cases):
+        fedsps.train(model, data, rounds=1, seed=seed).save(tmp_path / str(number))
+    figures = of_runs(collect([tmp_path]).runs)
+    assert sorted(len(figure.lines[0].histories) for figure in figures) == [1, 1, 2]
+    assert len({figure.heading for figure in figures}) == 3
+
+
+def test_versions_of_a_file_and_namesakes_are_lines_of_their_own(tmp_path):
+    specs = [
+        Spec.of("fedsps"),
+        replace(Spec.of("fedsps"), algorithm="a.py:Mine", files={"algorithm": "1" * 64}),
+        replace(Spec.of("fedsps"), algorithm="a.py:Mine", files={"algorithm": "2" * 64}),
+        replace(Spec.of("fedsps"), algorithm="b.py:Other", files={"algorithm": "3" * 64}),
+        replace(Spec.of("fedsps"), algorithm="c.py:Other", files={"algorithm": "3" * 64}),
+    ]
+    assert [label(spec, specs) for spec in specs] == [
+        "fedsps", "Mine (11111111)", "Mine (22222222)", "b.py:Other", "c.py:Other",
+    ]  # fmt: skip
+
+
+def test_costs_the_table_and_what_the_band_is(tmp_path):
+    for seed in range(2):
+        save(tmp_path, "fedsps", seed=seed, table=history(train_loss=0.25 + 0.25 * seed, gradient_evaluations=10))
+        save(tmp_path, "fedavg", seed=seed)
+    found = report(tmp_path)
+    first, _ = found.data["figure-1"]
+    assert first["costs"]["round"][-1] == 20 and first["costs"]["gradient_evaluations"][-1] == 200
+    assert [option["value"] for option in found.all("option") if option["value"] in first["costs"]] == [
+        "round", "gradient_evaluations", "bytes", "seconds",
+    ]  # fmt: skip
+    assert ["fedsps", "2", "0.375", "0.1768"] in [row[:4] for row in found.rows]
+    assert "Band: from the least to the largest of them." in found.text
+    assert "2 seeds: mean ± standard deviation" in found.text

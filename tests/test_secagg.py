@@ -10,13 +10,15 @@ from conftest import make_clients
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.common import bytes_to_ndarray
 from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFIGS, Key, Stage
+from safetensors.torch import load_file
+from torch import nn
 
 import fedsps
 from fedsps.core import streams
 from fedsps.core.contract import Trace
 from fedsps.engine.answer import Answer
 from fedsps.errors import ConfigurationError, DataError, LowerBoundError
-from fedsps.flower import RunConfig, federate, secagg
+from fedsps.flower import RunConfig, federate, protocol, secagg
 from fedsps.flower.client import Site
 from fedsps.flower.secagg import SecureTransport, secagg_client_app
 
@@ -37,8 +39,16 @@ class Grid(in_process.Grid):
         except Exception as error:
             return Message(Error(1, f"{type(error).__name__}: {error}"), reply_to=message)
 
+    def push_messages(self, messages):
+        """The stages of the protocol go through `send_and_receive`, which tests replace."""
+        if messages[0].metadata.message_type != "train":
+            return super().push_messages(messages)
+        replies = {reply.metadata.reply_to_message_id: reply for reply in self.send_and_receive(messages)}
+        self._replies |= replies
+        return [message.metadata.message_id for message in messages]
+
     def send_and_receive(self, messages, timeout=None):
-        replies = self.pull_messages(self.push_messages(messages))
+        replies = self.pull_messages(super().push_messages(messages))
         self.received += replies
         return replies
 
@@ -57,12 +67,19 @@ def true_vectors(monkeypatch):
     return kept
 
 
-def run(grid, folder, test=None, **config):
-    config = {"dtype": "float64", "rounds": 4, "batch_size": 5, "deadline": 5.0, "runs": str(folder / "runs")} | config
+def run(grid, folder, test=None, model=in_process.linear, **config):
+    config = {
+        "dtype": "float64",
+        "rounds": 4,
+        "batch_size": 5,
+        "deadline": 0.3,
+        "poll": 0.01,
+        "runs": str(folder / "runs"),
+    } | config
     grid.config = {name.replace("_", "-"): value for name, value in config.items()}
     context = Context(1, 0, {}, RecordDict(), grid.config)
     config = RunConfig.of(grid.config)
-    return federate(grid, config, in_process.linear(), test, transport=SecureTransport, context=context)
+    return federate(grid, config, model(), test, transport=SecureTransport, context=context)
 
 
 def plain(rounds, algorithm=None, **settings):
@@ -70,6 +87,19 @@ def plain(rounds, algorithm=None, **settings):
     return fedsps.train(
         in_process.linear(), make_clients(), algorithm=algorithm, rounds=rounds, batch_size=5, **settings
     )
+
+
+def test_batch_norm_that_stays_local_needs_no_sum(tmp_path):
+    def norm(context=None):
+        return nn.Sequential(nn.BatchNorm1d(4), in_process.linear()).double()
+
+    grid = Grid(tmp_path)
+    grid.inner = secagg_client_app(norm, in_process.sites(make_clients()))
+    found = run(grid, tmp_path, model=norm, rounds=3, local_batch_norm=True)
+    local = fedsps.train(norm(), make_clients(), rounds=3, batch_size=5, local_batch_norm=True)
+    torch.testing.assert_close(found.model[1].weight, local.model[1].weight, atol=1e-4, rtol=0)
+    kept = load_file(tmp_path / "states" / "4" / found.spec.digest / "4" / "layers.safetensors")
+    torch.testing.assert_close(kept["0.running_mean"], local.layers["0.running_mean"][4], atol=1e-3, rtol=0)
 
 
 @pytest.mark.parametrize("rounds", [1, 6])
@@ -89,22 +119,22 @@ def test_equals_the_plain_mean(name, algorithm, cohort, rounds, tmp_path):
     local.history["clients"] = cohort or 5
     np.testing.assert_allclose(found.history[means], local.history[means], atol=1e-4)
     assert found.history["events"].eq("").all()
-    assert found.history["bytes_up"].eq((cohort or 5) * 8 * (1 + 15 + 3)).all(), (
-        "a weight, the change, and three numbers"
+    assert found.history["bytes_up"].eq((cohort or 5) * 8 * (1 + 15 + 4)).all(), (
+        "a weight, the change, and four numbers"
     )
     assert found.history["bytes_down"].eq((cohort or 5) * 8 * 15).all()
 
 
 def test_server_never_holds_one_clients_change(tmp_path, true_vectors, monkeypatch):
     unmasked = []
-    original = secagg.Asked.aggregate_fit
+    original = protocol.Asked.aggregate_fit
 
     def aggregate(self, server_round, results, failures):
         answer = original(self, server_round, results, failures)
         unmasked.append(self.mean.numpy())
         return answer
 
-    monkeypatch.setattr(secagg.Asked, "aggregate_fit", aggregate)
+    monkeypatch.setattr(protocol.Asked, "aggregate_fit", aggregate)
     grid = Grid(tmp_path)
     result = run(grid, tmp_path, rounds=2)
     masked = []
@@ -126,8 +156,8 @@ def test_server_never_holds_one_clients_change(tmp_path, true_vectors, monkeypat
             assert np.abs(seen - true).max() > 1e-2
         mean = np.mean([values for (other, _), values in true_vectors.items() if other == round], axis=0)
         assert np.abs(unmasked[round] - mean).max() < 2 * step
-    hidden = ["stepsize_std_clients", "stepsize_one_mean", "stepsize_one_std", "train_loss", "client_test_loss"]
-    assert result.history[hidden].isna().all(axis=None)
+    hidden = ["stepsize_std", "stepsize_std_clients", "stepsize_one_mean", "stepsize_one_std", "train_loss"]
+    assert result.history[[*hidden, "client_test_loss"]].isna().all(axis=None)
     assert "train_samples" not in result.summary["data"]
     assert {kind for kind, _ in grid.asked} == {"query", "train"}
 
@@ -149,7 +179,7 @@ def test_client_without_a_finite_change_is_left_out_and_the_rest_is_their_mean(t
     assert result.history["clients"].tolist() == [4]
     assert result.history["events"].tolist() == ["client 3: its change or its loss is not finite"]
     assert 3 not in {client for _, client in true_vectors}
-    mean = np.mean(list(true_vectors.values()), axis=0)[:-3]
+    mean = np.mean(list(true_vectors.values()), axis=0)[:-4]
     change = in_process.weights(result) - torch.cat([p.detach().flatten() for p in in_process.linear().parameters()])
     assert np.abs(change.numpy() - mean).max() < 1e-4
 
@@ -174,7 +204,7 @@ def test_broken_off_round_stops_the_run_and_it_can_go_on(tmp_path):
         return original(messages, timeout)
 
     grid.send_and_receive = dying
-    with pytest.raises(DataError, match="round 2: 0 of 5 clients answered, 4 are needed .secure aggregation broke off"):
+    with pytest.raises(DataError, match="round 2: 0 of 5 clients answered, 4 are needed .only 3 clients are connected"):
         run(grid, tmp_path, retries=1, rounds=3)
     grid.dead, grid.send_and_receive = set(), original
     result = run(grid, tmp_path, retries=1, rounds=3)
@@ -218,7 +248,7 @@ def test_no_sum_over_too_few_that_stay(cohort, leave, tmp_path, monkeypatch):
         return original(messages, timeout)
 
     grid.send_and_receive = leaving
-    monkeypatch.setattr(secagg.Asked, "aggregate_fit", lambda *_: pytest.fail("there is a sum"))
+    monkeypatch.setattr(protocol.Asked, "aggregate_fit", lambda *_: pytest.fail("there is a sum"))
     with pytest.raises(DataError, match="round 1: 0 of .* clients answered.*secure aggregation broke off"):
         run(grid, tmp_path, cohort=cohort, rounds=1, retries=0)
     assert len(calls) == 3
@@ -246,7 +276,7 @@ def test_goes_on_without_a_client_that_is_silent_from_a_stage_on(stage, tmp_path
     assert result.history["events"].tolist() == [events[stage]]
     inside = [values for (_, client), values in true_vectors.items() if client != 4 or stage == 3]
     change = in_process.weights(result) - torch.cat([p.detach().flatten() for p in in_process.linear().parameters()])
-    assert np.abs(change.numpy() - np.mean(inside, axis=0)[:-3]).max() < 1e-4
+    assert np.abs(change.numpy() - np.mean(inside, axis=0)[:-4]).max() < 1e-4
 
 
 def test_all_are_asked_again_if_too_few_are_left_without_the_silent(tmp_path):
@@ -256,7 +286,9 @@ def test_all_are_asked_again_if_too_few_are_left_without_the_silent(tmp_path):
     def slow_once(messages, timeout=None):
         grid.dead = set() if calls else {3, 4}
         calls.append(len(messages))
-        return original(messages, timeout)
+        replies = original(messages, timeout)
+        grid.dead = set()
+        return replies
 
     grid.send_and_receive = slow_once
     assert run(grid, tmp_path, rounds=1, retries=1).history["clients"].tolist() == [5]
@@ -288,7 +320,7 @@ def test_a_value_beyond_the_range_is_told_on_either_side(value, beyond):
     one = torch.ones((), dtype=torch.float64)
     trace = Trace(0.1 * one.expand(2), 0.1 * one.expand(2), one)
     done = Answer({"delta": torch.tensor([0.1, value], dtype=torch.float64)}, {}, {}, trace, 2)
-    assert secagg.vector(done, 0, 0, 0.5).tolist() == pytest.approx([0.1, value, 0.1, 0.1, beyond])
+    assert secagg.vector(done, 0, 0, 0.5).tolist() == pytest.approx([0.1, value, 0.1, 0.1, beyond, 0.25])
 
 
 @pytest.mark.parametrize(
@@ -373,7 +405,7 @@ def test_a_repetition_without_a_diverged_client_needs_as_many_as_before(tmp_path
         return original(messages, timeout)
 
     grid.send_and_receive = dying
-    monkeypatch.setattr(secagg.Asked, "aggregate_fit", lambda *_: pytest.fail("there is a sum"))
+    monkeypatch.setattr(protocol.Asked, "aggregate_fit", lambda *_: pytest.fail("there is a sum"))
     with pytest.raises(DataError, match="round 1: 0 of 5 clients answered, 4 are needed"):
         run(grid, tmp_path, rounds=1, retries=1)
 

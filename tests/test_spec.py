@@ -245,8 +245,11 @@ def test_several_processes_give_what_one_gives(tmp_path):
     assert set(rows) == {0, 1, 2, 3}, "every run is heard of"
     for a, b in zip(one, two, strict=True):
         assert a.history.drop(columns="seconds").equals(b.history.drop(columns="seconds"))
+    heard = set()
+    run_all(specs[::2], tmp_path / "alone", jobs=2, watch=lambda number, row: heard.add(number))
+    assert heard == {0, 1}, "and runs that are no sweep"
     bad = Spec.of(named("fedsps", lower=5.0), rounds=5)
-    with pytest.raises(fedsps.LowerBoundError, match="below its lower bound of 5"):
+    with pytest.raises(fedsps.FailedRunsError, match="fedsps lower=5 seed 0: .* below its lower bound of 5"):
         run_all([specs[0], bad], tmp_path / "two", jobs=2)
 
 
@@ -255,7 +258,7 @@ def test_regression_needs_a_model_of_ones_own(tmp_path, monkeypatch):
     random = np.random.default_rng(0)
     inputs = random.normal(size=(50, 3)).astype(np.float32)
     np.savez("data.npz", inputs=inputs, targets=inputs.sum(1) + 0.5, clients=np.arange(50) % 4)
-    with pytest.raises(fedsps.ConfigurationError, match="name a model of your own"):
+    with pytest.raises(fedsps.ConfigurationError, match="model linear or your own, file.py:name"):
         task(Spec.of(named("fedsps"), data="data.npz", partition="natural"))
     (tmp_path / "net.py").write_text(
         "from torch import nn\ndef make():\n    return nn.Sequential(nn.Linear(3, 1), nn.Flatten(0))\n"

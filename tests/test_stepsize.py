@@ -90,6 +90,14 @@ def test_smoothing_of_the_paper_saturates():
     assert steps(rule, flat, flat, flat, flat)[-1] == torch.finfo(torch.float32).max
 
 
+def test_a_smoothed_cap_begins_anew_in_each_round_if_reset():
+    x = torch.zeros(2, dtype=torch.float64)
+    for reset, cap in ((True, 1.0), (False, 4.0)):
+        rule = SPS(smoothing="paper", reset=reset)
+        assert rule.begin({"cap": torch.tensor(4.0)}, x)["cap"] == cap
+    assert SPS(reset=True).begin({}, x) == {}, "nothing is smoothed"
+
+
 def test_smoothing_of_loizou_follows_the_last_step_and_does_not_lock_at_zero():
     small, large, perfect = seen(0.05, [1.0, 0.0]), seen(100.0, [1.0, 0.0]), seen(0.0, [1.0, 0.0])
     # min(0.1, 1) = 0.1; cap 0.1 sqrt 2; a zero step leaves it; then the cap itself, grown once more
@@ -177,6 +185,7 @@ def test_the_proposition_is_about_the_same_formulas(place):
         (lambda: SPS(lower="zero"), "lower must be a finite number"),
         (lambda: SPS(lower=()), "lower must be a finite number"),
         (lambda: SPS(smoothing="papper"), "did you mean paper"),
+        (lambda: SPS(reset="yes"), "reset must be true or false"),
         (lambda: DecSPS(clock="globel"), "did you mean global"),
         (lambda: GlobalStepsize(formula="d"), "unknown formula 'd'"),
         (lambda: GlobalStepsize(initial=0.0), "initial must be"),

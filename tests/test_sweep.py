@@ -14,11 +14,11 @@ import fedsps
 from fedsps import Plan
 from fedsps.core.stacking import can_stack, stack
 from fedsps.data.clients import ClientData, held_out
+from fedsps.engine.evaluate import evaluate_clients, evaluate_pool, pools
 from fedsps.engine.setup import Setup
 from fedsps.engine.sweep import Sweep
 from fedsps.model import span
 from fedsps.model.logistic import network_of
-from fedsps.rules import TopK
 from fedsps.runs.parallel import run_all
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
@@ -30,8 +30,6 @@ def scaled(value, factor):
         return min(value * factor, 0.995) if 0 < value < 1 else value * factor
     if is_dataclass(value):
         changed = {field.name: scaled(getattr(value, field.name), factor) for field in fields(value)}
-        if isinstance(value, TopK):
-            return value  # how many entries stay is no number that can be stacked
         return replace(value, **changed)
     return value
 
@@ -46,9 +44,8 @@ def variants(algorithm, factors=(1.0, 1.1, 0.8)):
 
 
 def says_in_sweep(algorithm):
-    """Whether all of an algorithm's parts may have tensors for parameters; one that does not say so runs by itself."""
-    own = [part for part in algorithm.composition.values() if part is not None and scaled(part, 2.0) != part]
-    return all(vars(type(part)).get("in_sweep") for part in own)
+    """Whether all of an algorithm's parts can be computed for many runs; one that does not say so runs by itself."""
+    return all(vars(type(part)).get("in_sweep") for part in algorithm.composition.values() if part is not None)
 
 
 SWEPT = [name for name, algorithm in ALGORITHMS.items() if says_in_sweep(algorithm)]
@@ -64,7 +61,8 @@ def sweep(algorithms, model, clients, test=None, loss=None, **plan):
     network = network_of(model) if loss is None else network_of(model, loss)
     data = ClientData.of(clients).to(network.x, network.accepted)
     held = None if test is None else held_out(test).to(network.x, network.accepted)
-    return Sweep(Setup(Plan(**plan), network, data, algorithms[0]), algorithms, held)
+    tests = () if held is None else (held,)
+    return Sweep([Setup(Plan(**plan), network, data, algorithms[0])], algorithms, tests=tests)
 
 
 def assert_as_alone(swept, algorithms, model, clients, **settings):
@@ -99,6 +97,60 @@ def test_every_algorithm_on_a_module(name):
     algorithms, clients = variants(ALGORITHMS[name]), make_clients(sizes=(4, 9, 9, 30, 12))
     settings = {"rounds": 2, "local_steps": 2, "batch_size": 8, "cohort": 5 if "client" in name else 3}
     assert_as_alone(sweep(algorithms, model, clients, **settings).run(), algorithms, model, clients, **settings)
+
+
+@pytest.mark.parametrize("kind", ["linear", "module"])
+@pytest.mark.parametrize("name", SWEPT)
+def test_every_algorithm_with_seeds(name, kind):
+    """Two settings and three seeds, one pair missing: each with its own start, split, cohorts and batches."""
+    splits = [make_clients(seed=0), make_clients(seed=1), make_clients(sizes=(4, 9, 9, 30, 12), seed=2)]
+    models = []
+    for seed in range(3):
+        torch.manual_seed(seed)
+        hidden = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 3)).double()
+        linear = fedsps.LogisticRegression(4, 3).double()
+        nn.init.normal_(linear.weight, std=0.1)
+        models.append(linear if kind == "linear" else hidden)
+    plan = {
+        "rounds": 3,
+        "local_steps": 2,
+        "batch_size": 8,
+        "cohort": 5 if "client" in name else 3,
+        "weights": "samples",
+    }
+    settings = variants(ALGORITHMS[name], factors=(1.0, 1.1))
+    runs = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 2)]
+    networks = [network_of(model) for model in models]
+    setups = [
+        Setup(Plan(**plan, seed=seed), networks[seed], ClientData.of(splits[seed]), settings[0]) for seed in range(3)
+    ]
+    tests = [held_out(split[0]) for split in splits]
+    chosen, seeds = [settings[setting] for setting, _ in runs], [seed for _, seed in runs]
+    for one, algorithm, seed in zip(Sweep(setups, chosen, seeds, tests).run(), chosen, seeds, strict=True):
+        assert_as_alone([one], [algorithm], models[seed], splits[seed], test=splits[seed][0], seed=seed, **plan)
+
+
+def test_seeds_of_one_data_set_are_evaluated_in_one_product():
+    """Whoever holds them and whatever their labels are; splits of other samples are told apart."""
+    random = np.random.default_rng(0)
+    inputs, targets = torch.rand(30, 4).double(), torch.randint(3, (30,))
+
+    def dealt(rows, sizes):
+        changed = targets.clone()
+        changed[rows[:3]] = (changed[rows[:3]] + 1) % 3
+        return ClientData(inputs[rows], changed[rows], np.array(sizes), np.asarray(rows))
+
+    data = [dealt(random.permutation(30), (10, 20)), dealt(random.permutation(30), (25, 5))]
+    data += [dealt(random.permutation(30)[:28], (14, 14)), replace(data[0], rows=None)]
+    found = pools(data)
+    assert [list(pool.data) for pool in found] == [[0, 1], [2], [3]]
+    network = network_of(fedsps.LogisticRegression(4, 3).double())
+    x, splits = torch.randn(3, 15).double(), [1, 0, 1]
+    loss, accuracy = evaluate_pool(network, x, found[0], splits)
+    for run, split in enumerate(splits):
+        alone = evaluate_clients(network, x[run], {}, data[split])
+        torch.testing.assert_close(loss[run], alone.loss, **CLOSE)
+        torch.testing.assert_close(accuracy[run], alone.accuracy, **CLOSE)
 
 
 def test_a_single_logit():
@@ -138,7 +190,7 @@ def test_norms_and_means_of_the_span_are_those_of_the_vectors():
     inputs = torch.rand(3, 2, 5, 4, generator=random, dtype=torch.float64)
     targets = torch.randint(3, (3, 2, 5), generator=random)
     x = torch.randn(7, 15, generator=random, dtype=torch.float64)
-    samples = span.RoundSamples.of(x, 3, inputs, targets)
+    samples = span.RoundSamples.of(x.unsqueeze(1), 3, inputs, targets)
     network = network_of(fedsps.LogisticRegression(4, 3).double())
     y, dense = samples.start(), x.unsqueeze(1).expand(-1, 2, -1)
     for step in range(3):
@@ -151,7 +203,7 @@ def test_norms_and_means_of_the_span_are_those_of_the_vectors():
     delta, moved = y - samples.start(), dense - x.unsqueeze(1)
     torch.testing.assert_close(delta.norm_sq(), (moved**2).sum(-1), **CLOSE)
     weights = torch.tensor([0.3, 0.7], dtype=torch.float64)
-    torch.testing.assert_close(delta.mean(weights), 0.3 * moved[:, 0] + 0.7 * moved[:, 1], **CLOSE)
+    torch.testing.assert_close(delta.mean(weights[None])[:, 0], 0.3 * moved[:, 0] + 0.7 * moved[:, 1], **CLOSE)
     assert delta.shape == moved.shape and delta.numel() == moved.numel()
 
 
@@ -191,7 +243,7 @@ def test_a_memory_limit_makes_chunks_and_changes_nothing():
     algorithms = [fedsps.FedDecSPS(cap=cap) for cap in (0.1, 1.0)]
     whole = sweep(algorithms, model, clients, rounds=4, batch_size=6)
     small = sweep(algorithms, model, clients, rounds=4, batch_size=6)
-    small.setup = replace(small.setup, memory_limit=1)
+    small._roomy = [replace(small.setups[0], memory_limit=1)]
     for one, other in itertools.zip_longest(whole.run(), small.run()):
         torch.testing.assert_close(one.x, other.x, **CLOSE)
 
@@ -212,12 +264,14 @@ def test_what_can_be_stacked():
         assert not can_stack([fedsps.FedSPS(), other])
     assert not can_stack([fedsps.FedSPSGlobal(), fedsps.FedSPSGlobal(initial=0.1)])
     assert not can_stack([fedsps.FedAMS(option=1), fedsps.FedAMS(option=2)])
+    assert can_stack([fedsps.FedAdam(b2=0.99), fedsps.FedAdam(b2=0.999)])
+    assert not can_stack([fedsps.FedAdam(b2=0.99), fedsps.FedAdam(b2=0.9999)]), "1 - b2 in float32 is another number"
 
     class Own(fedsps.rules.Constant):
         """It may do with its number what only numbers can do."""
 
     assert not can_stack([fedsps.Algorithm(stepsize=Own(stepsize)) for stepsize in (0.1, 0.2)])
-    one, two = stack([fedsps.FedSPS(cap=1.0), fedsps.FedSPS(cap=3.0)], torch.zeros(1).double(), False).stepsize.cap
+    one, two = stack([fedsps.FedSPS(cap=1.0), fedsps.FedSPS(cap=3.0)], torch.zeros(1).double()).stepsize.cap
     assert (one, two) == (1.0, 3.0)
 
 
@@ -237,6 +291,58 @@ def test_runs_of_a_sweep_are_kept_marked_and_run_again_where_exact_ones_are_aske
     assert alone[1].history.drop(columns="seconds").equals(exact.history.drop(columns="seconds"))
 
 
+class KilledError(BaseException):
+    """What a killed process leaves behind is what its files hold."""
+
+
+@pytest.mark.parametrize("word", ["feddecsps:cap={}", "fedadam:client_stepsize={}", "fedexp:client_stepsize={}"])
+def test_a_sweep_goes_on_where_it_was_killed(word, tmp_path, monkeypatch):
+    """With client states, server states and output states, for a part of its runs too."""
+    specs = [
+        fedsps.Spec.of(word.format(value), rounds=8, seed=seed, cohort=4) for value in (0.1, 0.5) for seed in (0, 1)
+    ]
+    whole = run_all(specs, tmp_path / "whole")
+    monkeypatch.setattr(Sweep.run, "__defaults__", (None, (), 0.0))
+
+    def kill(number, row):
+        if row["round"] == 5:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        run_all(specs, tmp_path / "killed", watch=kill)
+    assert len(list((tmp_path / "killed").glob("*/sweep.safetensors"))) == 4
+    (tmp_path / "killed" / specs[2].digest / "sweep.safetensors").unlink()  # it begins again, by itself
+    begun = []
+    found = run_all(specs, tmp_path / "killed", watch=lambda number, row: begun.append((number, row["round"])))
+    assert {number: min(round for own, round in begun if own == number) for number in range(4)} == {
+        0: 5,
+        1: 5,
+        2: 1,
+        3: 5,
+    }
+    assert not list((tmp_path / "killed").glob("*/*.safetensors.partial")) + list(
+        tmp_path.glob("*/*/sweep.safetensors")
+    )
+    for one, other in zip(found, whole, strict=True):
+        columns = [column for column in other.history.columns if column not in ("seconds", "events")]
+        np.testing.assert_allclose(one.history[columns], other.history[columns], rtol=1e-4, atol=1e-6)
+
+
+def test_fresh_forgets_what_a_killed_sweep_saved(tmp_path, monkeypatch):
+    specs = [fedsps.Spec.of(f"fedsps:cap={cap}", rounds=4) for cap in (1.0, 2.0)]
+    monkeypatch.setattr(Sweep.run, "__defaults__", (None, (), 0.0))
+
+    def kill(number, row):
+        if row["round"] == 3:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        run_all(specs, tmp_path, watch=kill)
+    rounds = []
+    run_all(specs, tmp_path, fresh=True, watch=lambda number, row: rounds.append(row["round"]))
+    assert min(rounds) == 1
+
+
 def test_two_processes_share_a_sweep(tmp_path):
     specs = [fedsps.Spec.of(f"fedsps:cap={cap}", rounds=3) for cap in range(1, 11)]
     rows = []
@@ -250,8 +356,28 @@ def test_what_cannot_be_stacked_runs_alone(tmp_path):
     words = ["fedsps:smoothing=paper", "fedsps:cap=2", "fedavg", "sps+topk:share=0.5", "sps+topk:share=0.1"]
     found = run_all([fedsps.Spec.of(word, rounds=2) for word in words], tmp_path)
     assert not any("sweep" in one.provenance for one in found)
-    seeds = run_all([fedsps.Spec.of("fedavg", rounds=2, seed=seed) for seed in (0, 1)], tmp_path)
-    assert [one.spec.plan.seed for one in seeds] == [0, 1]
+    ratios = [fedsps.Spec.of("sps+topk:share=0.5", rounds=2, seed=seed) for seed in (0, 1)]
+    assert not any("sweep" in one.provenance for one in run_all(ratios, tmp_path))
+
+
+def test_settings_and_seeds_of_a_task_in_one_sweep(tmp_path, monkeypatch):
+    specs = [
+        fedsps.Spec.of(f"fedsps:cap={cap}", rounds=6, seed=seed, flipped=0.1, evaluate_every=2, cohort=4)
+        for cap in (1.0, 5.0)
+        for seed in (3, 4, 5)
+    ]
+    together = run_all(specs, tmp_path)
+    assert [one.provenance["sweep"] for one in together] == [6] * 6
+    assert [one.spec for one in together] == specs
+    for one, alone in zip(together, run_all(specs, tmp_path / "alone", exact=True), strict=True):
+        assert one.data == alone.data
+        columns = [column for column in alone.history.columns if column not in ("seconds", "events")]
+        np.testing.assert_allclose(one.history[columns], alone.history[columns], rtol=1e-4, atol=1e-6)
+    monkeypatch.setattr("fedsps.runs.sweep.MEMORY", 10**6)  # two seeds' data
+    cramped = run_all(specs, tmp_path / "cramped")
+    assert [one.provenance["sweep"] for one in cramped] == [4, 4, 2, 4, 4, 2]
+    for one, other in zip(cramped, together, strict=True):
+        np.testing.assert_allclose(one.history["train_loss"], other.history["train_loss"], rtol=1e-4)
 
 
 def test_networks_that_gain_nothing_are_not_swept():
@@ -272,3 +398,73 @@ def test_models_that_draw_random_numbers_are_not_swept(tmp_path, monkeypatch):
     )
     specs = [fedsps.Spec.of(f"fedsps:cap={cap}", model="net.py:make", rounds=2) for cap in (1.0, 2.0)]
     assert not any("sweep" in result.provenance for result in run_all(specs, "runs"))
+
+
+def test_a_sweep_refuses_models_that_it_would_compute_wrongly():
+    for model, random in ((nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)), False), (nn.Linear(4, 3), True)):
+        network, data = network_of(model.double()), ClientData.of(make_clients())
+        setup = Setup(Plan(), network, data, fedsps.FedSPS(), is_random=random)
+        with pytest.raises(fedsps.ConfigurationError, match="cannot be swept"):
+            Sweep([setup], [fedsps.FedSPS()] * 2)
+
+
+def test_fresh_trains_again_what_cannot_be_swept(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.py").write_text(
+        "from torch import nn\ndef make():\n    return nn.Sequential(nn.Linear(64, 10), nn.Dropout(0.5))\n"
+    )
+    specs = [fedsps.Spec.of(f"fedsps:cap={cap}", model="net.py:make", rounds=2) for cap in (1.0, 2.0)]
+    run_all(specs, "runs")
+    seen = []
+    run_all(specs, "runs", fresh=True, watch=lambda number, row: seen.append((number, row["round"])))
+    assert sorted(seen) == [(0, 1), (0, 2), (1, 1), (1, 2)]
+
+
+def test_an_interrupt_in_the_first_round_leaves_nothing_to_resume(tmp_path, monkeypatch):
+    specs = [fedsps.Spec.of(f"fedsps:cap={cap}", rounds=3) for cap in (1.0, 2.0, 3.0)]
+
+    def interrupted(self):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as context, pytest.raises(KeyboardInterrupt):
+        context.setattr(Sweep, "_advance", interrupted)
+        run_all(specs[:2], tmp_path)
+    assert not list(tmp_path.glob("*/sweep.safetensors"))
+    assert [len(one.history) for one in run_all(specs, tmp_path)] == [3, 3, 3]
+
+
+def test_an_interrupt_between_two_assignments_saves_nothing_wrong():
+    saved = []
+
+    class Saver:
+        def save(self, state, rows):
+            saved.append((state.round, len(rows)))
+
+    algorithms = [fedsps.FedAvg(client_stepsize=stepsize) for stepsize in (0.1, 1.0)]
+    running = sweep(algorithms, fedsps.LogisticRegression(4, 3).double(), make_clients(), rounds=3)
+    running._advance()
+    running._save([Saver(), Saver()])
+    assert saved == [(1, 1), (1, 1)]
+    running.rows[0].append({})  # a round was broken off before its state was kept
+    running._save([Saver(), Saver()])
+    assert len(saved) == 2
+
+
+def test_seeds_whose_models_keep_other_numbers_or_other_clients_run_alone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.py").write_text(
+        "import torch\nfrom torch import nn\nclass Own(nn.Linear):\n    def __init__(self):\n"
+        "        super().__init__(64, 10)\n        self.omega = torch.randn(10)\n"
+        "    def forward(self, inputs):\n        return super().forward(inputs.flatten(1)) + self.omega\n"
+    )
+    specs = [fedsps.Spec.of("fedsps", model="net.py:Own", rounds=2, seed=seed) for seed in (0, 1)]
+    assert not any("sweep" in one.provenance for one in run_all(specs, "runs"))
+
+
+def test_test_data_with_ignored_samples():
+    model, clients = fedsps.LogisticRegression(4, 3).double(), make_clients()
+    inputs, targets = clients[0]
+    test = (inputs, torch.where(torch.arange(len(targets)) == 0, -100, targets))
+    algorithms = [fedsps.FedSPS(cap=cap) for cap in (0.5, 1.0)]
+    settings = {"rounds": 2, "test": test}
+    assert_as_alone(sweep(algorithms, model, clients, **settings).run(), algorithms, model, clients, **settings)

@@ -4,6 +4,7 @@ import math
 from functools import partial
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
@@ -58,6 +59,7 @@ def test_history_has_one_row_a_round_and_its_columns_mean_what_they_say(unequal_
     assert row["test_loss"] == pytest.approx(F.cross_entropy(inputs @ weight.T + bias, targets).item())
     assert row["test_accuracy"] == ((inputs @ weight.T + bias).argmax(1) == targets).double().mean().item()
     assert row["stepsize_mean"] == pytest.approx(stepsizes.mean())
+    assert row["stepsize_std"] == pytest.approx(stepsizes.std())
     assert row["stepsize_std_clients"] == pytest.approx(stepsizes.mean(1).std())
     assert row["stepsize_one_mean"] == pytest.approx(stepsizes[0].mean())
     assert row["stepsize_one_std"] == pytest.approx(stepsizes[0].std())
@@ -295,11 +297,17 @@ def test_results_are_saved_and_loaded_without_pickle(unequal_clients, tmp_path):
     folder = result.save(tmp_path / "run")
     assert {path.name for path in folder.iterdir()} == {
         "spec.json",
+        "clients.csv",
         "history.parquet",
         "summary.json",
         "model.safetensors",
     }
-    again = fedsps.load(folder, model=nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 3)).double())
+    given = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 3)).double()
+    start = given[1].weight.detach().clone()
+    again = fedsps.load(folder, model=given)
+    assert torch.equal(given[1].weight, start) and given.training, "the caller's model is left alone"
+    assert not again.model.training
+    pd.testing.assert_frame_equal(again.clients, result.clients)
     assert again.history.equals(result.history)
     assert again.summary == result.summary
     for name, value in result.model.state_dict().items():
@@ -314,7 +322,8 @@ def test_results_are_saved_and_loaded_without_pickle(unequal_clients, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"algorithm": "fedsps"}, "algorithm must be one, like fedsps.FedSPS"),
+        ({"algorithm": fedsps.FedSPS}, "algorithm must be one, like fedsps.FedSPS"),
+        ({"algorithm": "fedspss"}, "did you mean fedsps"),
         ({"algorithm": fedsps.FedSPS}, "algorithm must be one"),
         ({"stop_at_loss": 0.1, "evaluate_every": 0}, "stop_at_loss needs evaluations"),
         ({"loss": LearnedLoss()}, "trainable parameters, which would not be trained"),

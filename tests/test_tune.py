@@ -1,8 +1,13 @@
 """The search: its space, its score, its winner, and that nothing is run twice."""
 
 import itertools
+import platform
+import subprocess
+import sys
 import threading
 import time
+import traceback
+from collections import Counter
 
 import numpy as np
 import pandas as pd
@@ -10,11 +15,14 @@ import pytest
 
 import fedsps
 from fedsps.methods.notation import named
-from fedsps.runs import tune as tuning
+from fedsps.runs import tune
 from fedsps.runs.result import Result
 from fedsps.runs.run import run
+from fedsps.runs.space import PAPER_GRID, TUNING_SEED, Range, Search, parse_space
 from fedsps.runs.spec import Spec
-from fedsps.runs.tune import PAPER_GRID, TUNING_SEED, Range, Search, TuningResult, parse_space, run_search, score
+from fedsps.runs.storage import open_storage, optuna_itself
+from fedsps.runs.tune import run_search
+from fedsps.runs.tuning import TuningResult, score
 
 SETTINGS = {"rounds": 10, "evaluate_every": 1, "seed": TUNING_SEED}
 
@@ -96,14 +104,14 @@ def test_grid_finds_what_trying_all_finds_and_resumes(tmp_path, monkeypatch):
     best = min(by_hand, key=by_hand.get)
     assert (found.best.parameters["client_stepsize"], found.best.parameters["server_stepsize"]) == best
 
-    monkeypatch.setattr(tuning, "run", lambda *_, **__: pytest.fail("nothing is run twice"))
+    monkeypatch.setattr(tune, "run", lambda *_, **__: pytest.fail("nothing is run twice"))
     assert run_search(search, tmp_path / "runs").table.equals(found.table)
 
 
 def test_tuning_has_a_seed_of_its_own(monkeypatch):
-    monkeypatch.setattr(tuning, "run_search", lambda search, *_, **__: search.spec.plan.seed)
-    assert tuning.tune("fedavg:client_stepsize=0.1/1") == TUNING_SEED == 1000
-    assert tuning.tune("fedavg:client_stepsize=0.1/1", seed=3) == 3
+    monkeypatch.setattr(tune, "run_search", lambda search, *_, **__: search.spec.plan.seed)
+    assert tune.tune("fedavg:client_stepsize=0.1/1") == TUNING_SEED == 1000
+    assert tune.tune("fedavg:client_stepsize=0.1/1", seed=3) == 3
 
 
 def test_a_grid_may_have_one_point(tmp_path):
@@ -143,24 +151,58 @@ def test_two_processes(tmp_path):
     assert run_search(search, tmp_path / "two", jobs=2).best == run_search(search, tmp_path / "one").best
 
 
-def owned(search, runs, owner, **facts):
-    """A study in which somebody else runs the point 0.1."""
-    study = tuning._study(search, f"sqlite:///{runs / 'tune.db'}")
-    study.enqueue_trial({"client_stepsize": 0.1})
+GRID = {"client_stepsize": (0.01, 0.1)}
+
+
+@pytest.fixture
+def search():
+    return Search(Spec.of(named("fedavg"), **SETTINGS), GRID)
+
+
+@pytest.fixture
+def study(search, tmp_path):
+    """What another machine sees of the search in `tmp_path`."""
+    with open_storage(f"sqlite:///{tmp_path / 'tune.db'}") as storage:
+        yield tune._study(search, storage)
+
+
+def claimed(study, owner="elsewhere:1", point=0.1):
+    """A trial that somebody else runs."""
+    study.enqueue_trial({"client_stepsize": point})
     trial = study.ask()
-    trial.suggest_categorical("client_stepsize", list(search.space["client_stepsize"]))
-    trial.set_user_attr("owner", owner)
-    for name, value in facts.items():
-        trial.set_user_attr(name, value)
-    return study, trial
+    trial.suggest_categorical("client_stepsize", list(GRID["client_stepsize"]))
+    if owner is not None:
+        trial.set_user_attr("owner", owner)
+    return trial
 
 
-def test_the_last_point_of_another_machine_is_waited_for(tmp_path):
-    search = Search(Spec.of(named("fedavg"), **SETTINGS), {"client_stepsize": (0.01, 0.1)})
-    study, trial = owned(search, tmp_path, "othermachine:1")
+def states(study):
+    return Counter(trial.state.name for trial in study.get_trials())
+
+
+def score_quickly(monkeypatch, first=lambda points: None):
+    """Trials that are not trained: their score is the stepsize. Returns the points in the order that they are run."""
+    ran = []
+
+    def run_trials(search, runs, url, numbers, points):
+        ran.extend(point["client_stepsize"] for point in points)
+        if len(ran) == len(points):
+            first(points)
+        return [point["client_stepsize"] for point in points]
+
+    monkeypatch.setattr(tune, "_run_trials", run_trials)
+    return ran
+
+
+def test_the_last_point_of_another_machine_is_waited_for(search, study, tmp_path, monkeypatch):
+    """It takes longer than the silence that counts as death, but it is heard of."""
+    monkeypatch.setattr(tune, "SILENCE", 2.0)
+    trial = claimed(study)
 
     def finish():
-        time.sleep(2)
+        for beat in range(6):
+            study.set_user_attr("elsewhere:1", beat)
+            time.sleep(0.7)
         study.tell(trial, 1e-9)
 
     other = threading.Thread(target=finish)
@@ -168,13 +210,142 @@ def test_the_last_point_of_another_machine_is_waited_for(tmp_path):
     found = run_search(search, tmp_path)
     other.join()
     assert found.best.parameters["client_stepsize"] == 0.1
-    assert sorted(found.table["client_stepsize"]) == [0.01, 0.1]
+    assert states(study) == {"COMPLETE": 2}
 
 
-def test_the_points_of_a_dead_machine_are_taken_over(tmp_path):
-    search = Search(Spec.of(named("fedavg"), **SETTINGS), {"client_stepsize": (0.01, 0.1)})
-    owned(search, tmp_path, "othermachine:1", seen=time.time() - 2 * tuning.SILENT * tuning.BEAT)
+@pytest.mark.parametrize("owner", ["elsewhere:1", None], ids=["silent", "killed-before-it-said-its-name"])
+def test_the_points_of_a_dead_machine_are_taken_over(owner, search, study, tmp_path, monkeypatch):
+    monkeypatch.setattr(tune, "SILENCE", 2.0)
+    claimed(study, owner)
+    study.set_user_attr("elsewhere:1", time.time() + 1e6)  # its clock is wrong, and does not matter
+    start = time.monotonic()
     assert sorted(run_search(search, tmp_path).table["client_stepsize"]) == [0.01, 0.1]
+    assert time.monotonic() - start >= 2.0
+    assert states(study) == {"COMPLETE": 2, "FAIL": 1}
+
+
+def test_a_process_of_this_machine_is_dead_when_it_is_gone(search, study, tmp_path, monkeypatch):
+    monkeypatch.setattr(tune, "SILENCE", 20.0)
+    score_quickly(monkeypatch)
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    claimed(study, f"{platform.node()}:{gone.pid}")
+    start = time.monotonic()
+    assert len(run_search(search, tmp_path).table) == 2
+    assert time.monotonic() - start < 20
+
+
+def test_what_another_machine_gives_back_at_the_end_is_run(search, study, tmp_path, monkeypatch):
+    trial = claimed(study)
+
+    def interrupt(points):
+        study.tell(trial, state=optuna_itself().trial.TrialState.FAIL)
+
+    ran = score_quickly(monkeypatch, first=interrupt)
+    assert len(run_search(search, tmp_path).table) == 2
+    assert ran == [0.01, 0.1]
+
+
+def test_a_machine_that_was_asleep_leaves_its_trials_to_those_that_took_them_over(search, study, tmp_path, monkeypatch):
+    def oversleep(points):
+        for trial in study.get_trials():
+            study.tell(trial.number, state=optuna_itself().trial.TrialState.FAIL)
+
+    ran = score_quickly(monkeypatch, first=oversleep)
+    assert len(run_search(search, tmp_path).table) == 2
+    assert ran == [0.01, 0.1, 0.01, 0.1]
+    assert states(study) == {"FAIL": 2, "COMPLETE": 2}
+
+
+def test_halving_goes_on_where_trials_were_taken_over(tmp_path, monkeypatch):
+    search = Search(Spec.of(named("fedavg"), **SETTINGS), GRID, halve_from=2)
+    with open_storage(f"sqlite:///{tmp_path / 'tune.db'}") as storage:
+        study = tune._study(search, storage)
+        trial = claimed(study)
+        study.tell(trial, state=optuna_itself().trial.TrialState.FAIL)
+        scores = tune._run_trials(
+            search, str(tmp_path), str(storage.url), [trial._trial_id], [{"client_stepsize": 0.1}]
+        )
+    assert scores[0] is not None
+
+
+def test_a_search_is_heard_of_while_it_trains(search, study, tmp_path, monkeypatch):
+    monkeypatch.setattr(tune, "BEAT", 0.1)
+    beats = []
+
+    def look(points):
+        for _ in range(3):
+            time.sleep(0.5)
+            beats.append(study.user_attrs[tune.OWNER])
+
+    score_quickly(monkeypatch, first=look)
+    run_search(search, tmp_path)
+    assert beats[0] < beats[1] < beats[2]
+    last = study.user_attrs[tune.OWNER]
+    time.sleep(0.5)
+    assert study.user_attrs[tune.OWNER] == last, "not after its end"
+
+
+def test_a_search_that_fails_gives_its_trials_back(search, study, tmp_path, monkeypatch):
+    trial = claimed(study)
+
+    def fail(points):
+        raise KeyboardInterrupt
+
+    score_quickly(monkeypatch, first=fail)
+    with pytest.raises(KeyboardInterrupt):
+        run_search(search, tmp_path)
+    assert states(study) == {"FAIL": 1, "RUNNING": 1}
+    assert study.get_trials()[trial.number].state.name == "RUNNING", "that of another machine is left alone"
+
+
+def test_points_that_two_machines_put_in_line_are_run_once(search, study, tmp_path, monkeypatch):
+    for point in (0.01, 0.01, 0.1, 0.1):
+        study.enqueue_trial({"client_stepsize": point})
+    ran = score_quickly(monkeypatch)
+    assert len(run_search(search, tmp_path).table) == 2
+    assert ran == [0.01, 0.1]
+    assert states(study) == {"COMPLETE": 2, "FAIL": 2}
+
+
+def test_nothing_is_drawn_when_another_machine_was_quicker(search, study, monkeypatch):
+    study.enqueue_trial({"client_stepsize": 0.01})
+    ask = study.ask
+
+    def late():
+        monkeypatch.setattr(study, "ask", ask)
+        ask()  # the other machine's
+        return ask()
+
+    monkeypatch.setattr(study, "ask", late)
+    assert tune._claim(search, study, 1, is_shared=True) == []
+    assert states(study) == {"RUNNING": 1, "FAIL": 1}
+
+
+def test_machines_share_a_grid_in_portions(tmp_path):
+    search = Search(
+        Spec.of(named("fedavg"), **SETTINGS), {"client_stepsize": tuple(np.geomspace(0.01, 1, 40).tolist())}
+    )
+    with open_storage(f"sqlite:///{tmp_path / 'tune.db'}") as storage:
+        study = tune._study(search, storage)
+        tune._queue(search, study, {})
+        shared = [len(tune._claim(search, study, jobs, is_shared=True)) for jobs in (1, 1, 2, 2)]
+        assert shared == [10, 8, 4, 4], "a quarter of what is left, by the jobs, but not less than is worth a process"
+        assert len(tune._claim(search, study, 2, is_shared=False)) == 14, "all that is left: it is less than a half"
+
+
+def test_two_machines_draw_different_points_and_no_more_than_asked_for(tmp_path):
+    search = Search(
+        Spec.of(named("fedavg"), **SETTINGS), {"client_stepsize": Range(1e-3, 1.0)}, sampler="tpe", trials=2
+    )
+    with open_storage(f"sqlite:///{tmp_path / 'tune.db'}") as storage:
+        both = [tune._study(search, storage) for _ in range(2)]
+        trials = [tune._claim(search, study, 1, is_shared=True)[0] for study in both]
+        assert len({tune._point(search, trial)["client_stepsize"] for trial in trials}) == 2
+        late = both[0].ask()
+        everyone = both[0].get_trials()
+        assert [tune._is_needless(search, one, everyone[: one.number]) for one in everyone] == [False, False, True]
+        assert late.number == 2
 
 
 def test_a_bayesian_search_that_goes_on_draws_new_points(tmp_path):
@@ -204,9 +375,26 @@ def test_words_and_nothing_are_values_too(tmp_path):
     assert (found.best.parameters["formula"], found.best.parameters["initial"]) == (first["formula"], first["initial"])
 
 
-@pytest.mark.parametrize("url", ["nonsense", "sqlite:////no/such/folder/x.db", "postgresql://me:secret@nowhere/base"])
-def test_a_storage_that_cannot_be_opened(url, tmp_path):
-    search = Search(Spec.of(named("fedavg"), **SETTINGS), {"client_stepsize": (0.1,)})
-    with pytest.raises(fedsps.ConfigurationError, match="cannot be opened") as caught:
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("sqlite:////no/such/folder/x.db", "sqlite:////no/such/folder/x.db cannot be opened: .*unable to open"),
+        ("postgresql://me:secret@127.0.0.1:1/base", "postgresql://me:.*@127.0.0.1:1/base cannot be opened: .*refused"),
+        ("mysql://me:secret@host/base", "mysql://me:.*@host/base needs a driver .*No module named 'MySQLdb'"),
+        ("nonsense", "must be a URL, such as"),
+        ("postgres://me:secret@host/base", "must be a URL, such as .*postgresql://"),
+        ("postgresql://me:a@secret@host/base", "an @ in its password written as %40"),
+        ("postgresql://me:a@secret?b@host/base", "an @ in its password written as %40"),
+        ("postgresql://me:a@1:secret@host/base", "an @ in its password written as %40"),
+    ],
+)
+def test_a_storage_that_cannot_be_opened(url, message, tmp_path, search):
+    with pytest.raises(fedsps.ConfigurationError, match=message) as caught:
         run_search(search, tmp_path, storage=url)
-    assert "secret" not in str(caught.value)
+    assert "secret" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_missing_driver_is_named(tmp_path, search, monkeypatch):
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(fedsps.ConfigurationError, match=r"needs a driver .*: pip install 'fedsps\[storage\]'"):
+        run_search(search, tmp_path, storage="postgresql://me:secret@host/base")

@@ -5,8 +5,15 @@ from .core.algorithm import Algorithm as Algorithm
 from .core.plan import Plan as Plan
 from .errors import ConfigurationError as ConfigurationError
 from .errors import DataError as DataError
+from .errors import DiskFullError as DiskFullError
+from .errors import FailedRunsError as FailedRunsError
+from .errors import Failure as Failure
 from .errors import FedspsError as FedspsError
+from .errors import LossRoseWarning as LossRoseWarning
 from .errors import LowerBoundError as LowerBoundError
+from .errors import NotFiniteError as NotFiniteError
+from .errors import RankError as RankError
+from .errors import TableWarning as TableWarning
 from .methods.deltasgd import DeltaSGD as DeltaSGD
 from .methods.fedadagrad import FedAdagrad as FedAdagrad
 from .methods.fedadam import FedAdam as FedAdam
@@ -15,6 +22,7 @@ from .methods.fedavg import FedAvg as FedAvg
 from .methods.fedavgm import FedAvgM as FedAvgM
 from .methods.feddecsps import FedDecSPS as FedDecSPS
 from .methods.fedexp import FedExP as FedExP
+from .methods.fedpolyak import FedPolyak as FedPolyak
 from .methods.fedprox import FedProx as FedProx
 from .methods.fedsps import FedSPS as FedSPS
 from .methods.fedsps_global import FedSPSGlobal as FedSPSGlobal
@@ -30,8 +38,14 @@ from .model.models import LeNet as LeNet
 from .model.models import LogisticRegression as LogisticRegression
 from .model.models import ResNet18 as ResNet18
 from .paper.reproduce import reproduce as reproduce
-from .report.compare import Comparison as Comparison
 from .report.compare import compare as compare
+from .report.comparison import Comparison as Comparison
+from .runs.callbacks import Log as Log
+from .runs.callbacks import MLflow as MLflow
+from .runs.callbacks import Progress as Progress
+from .runs.callbacks import TensorBoard as TensorBoard
+from .runs.personalise import Personalised as Personalised
+from .runs.personalise import personalise as personalise
 from .runs.result import Result as Result
 from .runs.run import load as load
 from .runs.run import run as run
@@ -39,4 +53,6 @@ from .runs.spec import Spec as Spec
 from .runs.task import Task as Task
 from .runs.train import train as train
 from .runs.tune import tune as tune
+from .theory.analyse import analyse as analyse
+from .theory.analysis import Analysis as Analysis
 from .version import __version__ as __version__

@@ -4,6 +4,7 @@ Each takes the setting's name first, and raises a `ConfigurationError` before a 
 """
 
 import math
+import re
 from collections.abc import Collection
 
 import numpy as np
@@ -46,6 +47,17 @@ def count(name: str, value: int, least: int = 1) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise ConfigurationError(f"{name} must be a whole number of at least {least}; got {value!r}")
     return int(value)
+
+
+def device_name(name: str, value: object) -> str:
+    """The device's name as a text; whether it is there is asked when something is trained.
+
+    >>> device_name("device", torch.device("cuda", 1))
+    'cuda:1'
+    """
+    if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", str(value)):
+        raise ConfigurationError(f"{name} must be cpu, cuda, cuda:1 (or another number), mps or auto; got {value!r}")
+    return str(value)
 
 
 def choice(name: str, value: str, kinds: Collection[str]) -> None:

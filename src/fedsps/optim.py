@@ -1,6 +1,7 @@
 """The Polyak stepsizes as ordinary PyTorch optimisers, for one machine and an ordinary training loop.
 
-They need one thing more than other optimisers: the loss, handed to `step`.
+They need one thing more than other optimisers: the loss. It is handed to `step`, or set as `optimizer.loss` where a
+library makes the call.
 """
 
 import math
@@ -13,17 +14,46 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from fedsps.checks import choice, is_number, positive
-from fedsps.errors import ConfigurationError, LowerBoundError
+from fedsps.errors import ConfigurationError, LowerBoundError, NotFiniteError
 from fedsps.rules.polyak import Smoothing
 
 Closure = Callable[[], Tensor]
+ACCUMULATION = (
+    "as gradient accumulation does: its loss is that of all the batches together. Accumulate by hand and call "
+    "step(loss=...) with the mean of their losses, or use larger batches; else clear the gradients with zero_grad()"
+)
 
 
 class _Polyak(Optimizer):
     """What SPS and DecSPS share: the loss, the norm over all groups, weight decay, and the watch on `lower`.
 
-    The stepsize is a plain number, one for each group, kept in `group["stepsize"]`.
+    The stepsize is a plain number, one for each group, kept in `group["stepsize"]`; it is 0 before the first step.
     """
+
+    _loss: Tensor | float | None = None  # on the class: copies and pickles hold an optimiser's groups and state alone
+    _awaits_step = False  # whether a loss was set and neither `step` nor `zero_grad` came after it
+    _cleared = False  # whether `zero_grad` was called since a closure began
+
+    @property
+    def loss(self) -> Tensor | float | None:
+        """The loss of the next plain `step()`, for training loops that make the call themselves; `step` forgets it.
+
+        Set it once before each step. A second loss without a step or a `zero_grad` between them is gradient
+        accumulation, whose loss is neither of the two, and is refused.
+        """
+        return self._loss
+
+    @loss.setter
+    def loss(self, loss: Tensor | float) -> None:
+        if self._awaits_step:
+            raise ConfigurationError(f"optimizer.loss was set twice before a step, {ACCUMULATION}")
+        _value(loss)
+        self._loss, self._awaits_step = loss.detach() if isinstance(loss, Tensor) else loss, True
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clear the gradients, as every optimiser does."""
+        self._awaits_step, self._cleared = False, True
+        super().zero_grad(set_to_none)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of parameters; its `lr`, the cap, and its `weight_decay` may differ from the others'."""
@@ -55,19 +85,28 @@ class _Polyak(Optimizer):
 
         Args:
             closure: clears the gradients, computes the loss, calls `backward` and returns the loss.
-            loss: the loss whose `backward` was called already. Exactly one of the two is needed.
+            loss: the loss whose `backward` was called already. Without either, `optimizer.loss` is used.
 
         Raises:
-            ConfigurationError: no loss or two, one that is not a single real number, or sparse or complex parameters.
-            LowerBoundError: the loss is below `lower` by more than rounding; the parameters stay as they are.
+            ConfigurationError: no loss or two, one that is not a single real number, sparse or complex parameters, or a
+                closure that adds to the gradients of an earlier one.
+            LowerBoundError: the loss is below `lower` by more than rounding.
+            NotFiniteError: the loss or the gradient is infinite or not a number.
+
+        After an error the parameters are as they were.
         """
-        if (closure is None) == (loss is None) or (closure is not None and not callable(closure)):
+        held, self._loss, self._awaits_step = self._loss, None, False
+        if closure is not None and (loss is not None or not callable(closure)):
             raise ConfigurationError("the Polyak stepsize needs the loss once: call step(loss=loss), or step(closure)")
         if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+            loss = self._evaluated(closure)
+        elif loss is None:
+            loss = held
         if loss is None:
-            raise ConfigurationError("the closure returned None: it must return the loss")
+            raise ConfigurationError(
+                "the Polyak stepsize needs the loss: call step(loss=loss) or step(closure), or set"
+                " optimizer.loss = loss on this optimiser, not on what wraps it, before step()"
+            )
         value, size = _value(loss), 0.0
         moved = []
         for group in self.param_groups:
@@ -80,22 +119,38 @@ class _Polyak(Optimizer):
             moved.append((group, parameters, directions))
         if not any(parameters for _, parameters, _ in moved):
             return loss
+        for name, number in (("loss", value), ("squared norm of the gradient", size)):
+            if not math.isfinite(number):
+                raise NotFiniteError(
+                    f"the {name} is {number}: the parameters are as they were before this step; look for a division by "
+                    "0, a logarithm of 0 or inputs that are not numbers, or lower lr, the cap of the stepsize"
+                )
         gap = value - self._lower
         self._check_bound(value, gap, moved[0][1])
         ratio = max(gap, 0.0) / size if size > 0 else math.inf
-        if math.isnan(gap):
-            ratio = math.nan
         for group, parameters, directions in moved:
             group["stepsize"] = self._stepsize(group, gap, ratio)
             for parameter, direction in zip(parameters, directions, strict=True):
                 _move(parameter, direction, group["stepsize"])
         return loss
 
+    def _evaluated(self, closure: Closure) -> Tensor:
+        """The closure's loss. A gradient that it adds to an earlier one is not the gradient of that loss."""
+        before = [(parameter, parameter.grad) for group in self.param_groups for parameter in group["params"]]
+        self._cleared = False
+        with torch.enable_grad():
+            loss = closure()
+        if loss is None:
+            raise ConfigurationError("the closure returned None: it must return the loss")
+        if not self._cleared and any(grad is not None and parameter.grad is grad for parameter, grad in before):
+            raise ConfigurationError(f"the closure added to gradients that were there before it, {ACCUMULATION}")
+        return loss
+
     def _stepsize(self, group: dict[str, Any], gap: float, ratio: float) -> float:
         """The group's stepsize; its state for the next step goes into the group.
 
         `gap` is the loss, weight decay included, minus `lower`, and `ratio` is the gap, at least 0, over the squared
-        norm of the gradient of all groups: infinite for a zero gradient, NaN for a loss that is NaN.
+        norm of the gradient of all groups: infinite for a zero gradient.
         """
         raise NotImplementedError
 
@@ -117,7 +172,7 @@ def _value(loss: Tensor | float) -> float:
         )
     if not isinstance(loss, Tensor) and not is_number(loss):
         raise ConfigurationError(f"the loss must be one real number; got {loss!r}: pass what backward was called on")
-    return float(loss)
+    return float(loss.item() if isinstance(loss, Tensor) else loss)
 
 
 def _moves(parameter: Tensor) -> bool:
@@ -205,6 +260,7 @@ class SPS(_Polyak):
             "smoothing": smoothing,
             "batch_fraction": batch_fraction,
             "weight_decay": weight_decay,
+            "stepsize": 0.0,
             "growth": 1.0,  # the cap in units of lr, so that a scheduler still acts on it
         }
         super().__init__(params, defaults)
@@ -219,7 +275,7 @@ class SPS(_Polyak):
 
     def _stepsize(self, group: dict[str, Any], gap: float, ratio: float) -> float:
         lr, growth, factor = float(group["lr"]), group["growth"], 2 ** group["batch_fraction"]
-        stepsize = min(lr * growth, sys.float_info.max, ratio / group["scale"]) if not math.isnan(ratio) else math.nan
+        stepsize = float(min(lr * growth, sys.float_info.max, ratio / group["scale"]))
         if group["smoothing"] == "paper":
             group["growth"] = min(growth * factor, sys.float_info.max)
         elif group["smoothing"] == "loizou" and stepsize > 0:
@@ -270,7 +326,8 @@ class DecSPS(_Polyak):
         lower: float = 0.0,
         weight_decay: float = 0.0,
     ) -> None:
-        super().__init__(params, {"lr": lr, "scale": scale, "lower": lower, "weight_decay": weight_decay})
+        defaults = {"lr": lr, "scale": scale, "lower": lower, "weight_decay": weight_decay, "stepsize": 0.0}
+        super().__init__(params, defaults)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of parameters; its minimum and its clock start now."""
@@ -282,5 +339,5 @@ class DecSPS(_Polyak):
         group["steps"] += 1
         if gap <= 0:
             return 0.0
-        group["minimum"] = math.nan if math.isnan(ratio) else min(group["minimum"], ratio)
+        group["minimum"] = min(group["minimum"], ratio)
         return float(min(group["minimum"] / (group["scale"] * group["steps"] ** 0.5), float(group["lr"])))

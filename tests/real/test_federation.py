@@ -2,22 +2,28 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from flwr.proto.runtime_pb2 import AcquireTaskRequest
+from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+from flwr.supercore.runtime import RuntimeHttpClient
 
+from fedsps.deploy import commands, hosts, programs
 from fedsps.deploy import deployment as state
-from fedsps.deploy import hosts, programs
 from fedsps.deploy import keys as key_files
 from fedsps.deploy.processes import MARK, kill_members, members, wait_until
-from fedsps.deploy.up import free_ports, node_options
+from fedsps.deploy.up import COLD, free_ports
 
 pytestmark = pytest.mark.real
 
@@ -44,7 +50,7 @@ def free_port():
 def mentions(folder):
     """The processes that name the folder in their command line: a look that owes nothing to the code under test."""
     shown = subprocess.run(["ps", "-eo", "pid,stat,args"], capture_output=True, text=True, check=True).stdout
-    return [line for line in shown.splitlines() if str(folder) in line and "flower-" in line]
+    return [line for line in shown.splitlines() if str(folder) in line and re.search(r"flower[-.]", line)]
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +68,9 @@ def intruders(federation, tmp_path_factory):
     ours = key_files.Keys(federation / "keys")
     theirs = key_files.make(tmp_path_factory.mktemp("intruders") / "keys", 2)
     address = state.load(federation).address
-    unregistered = [*node_options(address, 0, ours, 0, "partition-id=7")[:-1], str(theirs.node(0))]
+    unregistered = [*commands.node(0, address, 0, ours, True, "partition-id=7")[0].words[5:-1], str(theirs.node(0))]
     without = unregistered[:-2]
-    wrong_ca = node_options(address, 0, theirs, 1, "partition-id=8")
+    wrong_ca = list(commands.node(1, address, 0, theirs, True, "partition-id=8")[0].words[5:])
     programs.ask(
         federation, "supernode", "register", str(theirs.public(1)), programs.CONNECTION
     )  # the CA alone is wrong
@@ -115,6 +121,62 @@ def test_a_run_goes_to_all_nodes_and_to_nobody_else(federation, intruders):
         end(process)
 
 
+def refused(home, address, ca_certificate, *words):
+    """Whether Flower's own command is refused at this address; the home is a folder of a stranger."""
+    home.mkdir(exist_ok=True)
+    text = f'[superlink.outside]\naddress = "{address}"\nroot-certificates = "{ca_certificate}"\n'
+    (home / "config.toml").write_text(text)
+    command = [programs.program("flwr"), *map(str, words), "outside"]
+    environment = programs.environment(home) | {"FLWR_HOME": str(home)}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    return ended.returncode != 0 and "403 Forbidden" in ended.stdout + ended.stderr
+
+
+def test_from_outside_nothing_can_be_registered_or_started(federation, tmp_path):
+    """The attack: with nothing but the public CA certificate one registers a key and starts a run."""
+    address, ca_certificate = state.load(federation).address, federation / "keys" / "ca.crt"
+    theirs = key_files.make(tmp_path / "keys", 1)
+    before = programs.runs(federation)
+    home = tmp_path / "home"
+    assert refused(home, address, ca_certificate, "supernode", "register", theirs.public(0))
+    assert refused(home, address, ca_certificate, "run", TINY)
+    assert refused(home, address, ca_certificate, "list")
+    assert programs.runs(federation) == before
+    trust = ssl.create_default_context(cafile=ca_certificate)
+    with httpx.Client(base_url=f"https://{address}", verify=trust, trust_env=False) as client:
+        for path in (
+            "/v1/control/start-run",
+            "/v1/runtime/acquire-task",
+            "/v1/fleet/%2e%2e/control/start-run",
+            "/docs",
+        ):
+            assert client.post(path).status_code == 403, path
+        assert client.post("/v1/fleet/pull-messages").status_code == 415  # Flower itself answers: not a node's request
+        assert client.post("/v1/fleet/push-object", content=bytes(9 * 2**20)).status_code == 413
+    assert "403 127.0.0.1 POST b'/v1/control/start-run'" in (federation / "logs" / "gateway.log").read_text()
+
+
+@pytest.mark.parametrize("who", ["node-0", "superlink"])
+def test_no_other_process_on_a_host_can_answer_for_a_node(who, federation):
+    """The attack: take a node's work from its port, read the model, push a change; the same with the ServerApp's."""
+    (process,) = [one for one in state.load(federation).processes if one.name == who]
+    plain = who != "superlink"
+    stranger = RuntimeHttpClient.from_server_address(
+        server_address=process.address,
+        insecure=plain,
+        root_certificates=None if plain else (federation / "keys" / "ca.crt").read_bytes(),
+        interceptors=[RuntimeVersionHttpInterceptor(component_name="flower-superexec")],
+    )
+    with pytest.raises(httpx.HTTPStatusError, match="401 Unauthorized"):
+        stranger.AcquireTask(AcquireTaskRequest())
+    stranger.close()
+
+
+def test_the_lines_of_a_nodes_log_have_times(federation):
+    lines = (federation / "logs" / "node-0.log").read_text().splitlines()
+    assert lines and all(re.match(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ ", line) for line in lines)
+
+
 def test_a_failing_run_says_so(federation):
     shown = fedsps("run", TINY, "--folder", federation, "--run-config", "rounds=0 fail=true", expect=1)
     assert "failed: ServerApp failed with exception: the tiny app fails as asked" in " ".join(shown.split())
@@ -145,7 +207,7 @@ def test_down_leaves_nothing_behind_and_touches_nothing_else(federation):
         [sys.executable, "-m", "fedsps", "federation", "run", TINY, "--folder", federation, "--run-config", "pause=60.0"],
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"},
     )  # fmt: skip
-    with run, subprocess.Popen(["sleep", "120"]) as unrelated:
+    with run, subprocess.Popen(["sleep", "900"]) as unrelated:
         for line in run.stdout:
             if line.startswith("round 1"):
                 break
@@ -190,7 +252,7 @@ def test_a_key_that_flower_refuses_takes_all_down_again(tmp_path):
 
 
 def test_several_hosts_with_the_printed_files_and_commands(tmp_path):
-    """Each host is a folder with the files that it is said to need and no others."""
+    """Each host is a folder with the files that it is said to need and no others. One of them does without warm nodes."""
     folder, port = tmp_path / "federation", free_port()
     fedsps("keys", "--nodes", 2, "--host", "localhost", "--folder", folder, "--port", port)
     sections = hosts.commands(2, "localhost", port)
@@ -201,7 +263,7 @@ def test_several_hosts_with_the_printed_files_and_commands(tmp_path):
         for path, _, whom in hosts.destinations(key_files.Keys(folder / "keys"), 2):
             if whom == "every host" or whom.startswith(name):
                 shutil.copy(path, place / "keys")
-    assert len(list((places["the host of node 1"] / "keys").iterdir())) == 2
+    assert len(list((places["the host of node 1"] / "keys").iterdir())) == 3
     assert not (places["the server"] / "keys" / "ca.key").exists()
     environment = programs.environment(folder) | {MARK: "hosts"}
 
@@ -213,17 +275,25 @@ def test_several_hosts_with_the_printed_files_and_commands(tmp_path):
 
     try:
         started = [shell("the server", server)]
-        assert wait_until(lambda: "Uvicorn running" in (places["the server"] / "log").read_text(), 60)
+        assert wait_until(lambda: "Uvicorn running" in (places["the server"] / "log").read_text(), 120)
         assert shell("the server", register, "register").wait(timeout=90) == 0
         for number, called in enumerate(nodes):
-            moved = [line.replace(f"--port {hosts.NODE_PORT + number} ", f"--port {free_port()} ") for line in called]
-            started.append(shell(f"the host of node {number}", moved))
+            own = str(free_port())
+            moved = [line.replace(str(hosts.NODE_PORT + number), own) for line in called]
+            started.append(shell(f"the host of node {number}", [f"export {COLD}={1 - number}", *moved]))
 
         def both_online():
             shell("the server", last[:1], "list").wait(timeout=60)
             return (places["the server"] / "list").read_text().count("online") == 2
 
         assert wait_until(both_online, 60)
+        assert shell("the server", [last[1].replace("APP", str(TINY))], "run").wait(timeout=200) == 0
+        assert "answers from partitions [0, 1]" in (places["the server"] / "run").read_text()
+        warm, cold = ((places[f"the host of node {number}"] / "log").read_text() for number in range(2))
+        assert "started as flwr-clientapp\n" in warm
+        assert "/flwr-clientapp\n" in cold
+        outside = tmp_path / "outside"
+        assert refused(outside, f"localhost:{port}", folder / "keys" / "ca.crt", "run", TINY)
     finally:
         kill_members("hosts")
         for process in started:

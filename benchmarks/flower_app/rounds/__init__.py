@@ -1,1 +1,1 @@
-"""Seconds a round of fedsps and of Flower's FedAvg, in one run."""
+"""Seconds a round of fedsps and of Flower's FedAvg."""

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from fedsps.cli.options import AsJson
-from fedsps.cli.terminal import paper, print_json
+from fedsps.cli.terminal import print_json, say, say_wrapped
 from fedsps.methods.notation import defaults, makers, parse, read, signatures
 from fedsps.methods.registry import CATALOGUE, PARTS
 
@@ -31,17 +31,22 @@ def algorithms_command(
         print_json({word: {"formula": formula(kind), "parameters": usual[word]} for word, kind in kinds.items()})
         return
     for word, kind in kinds.items():
-        title, _, text = (inspect.getdoc(kind) or "").partition("\n")
-        place = "" if kind in CATALOGUE.values() or word not in PARTS else f" ({PARTS[word].slot})"
-        paper.print(f"[bold]{word}[/]{place}  {title}", highlight=False, soft_wrap=True)
-        text = text.strip("\n").partition("\n>>> ")[0].rstrip() if name else "    " + formula(kind)
-        if text:
-            paper.print(text, highlight=False, markup=False, soft_wrap=True)
+        title, _, text = docstring(kind).partition("\n")
+        slot = getattr(kind, "slot", None)
+        place = f" ({slot})" if slot else ""
+        say_wrapped(f"{word}{place}  {title}")
+        say_wrapped(text.strip("\n").partition("\n>>> ")[0].rstrip() if name else "    " + formula(kind))
         parameters = ", ".join(f"{key}={value}" for key, value in usual[word].items())
-        paper.print(f"    [dim]{parameters}[/]\n", highlight=False, soft_wrap=True)
+        say_wrapped(f"    {parameters}")
+        say("")
     if not name:
-        paper.print("Parts, for compositions such as sps+amsgrad+polyaverage:", highlight=False)
-        paper.print(parts_by_slot(), highlight=False, soft_wrap=True)
+        say("Parts, for compositions such as sps+amsgrad+polyaverage:")
+        say_wrapped(parts_by_slot())
+
+
+def docstring(kind: Callable[..., Any]) -> str:
+    """A class's own docstring: that of the class which it extends says nothing about it."""
+    return inspect.cleandoc(kind.__doc__ or "(it has no docstring)")
 
 
 def parts_by_slot() -> str:
@@ -59,5 +64,5 @@ def formula(kind: Callable[..., Any]) -> str:
     >>> print(formula(FedSPS))
     x_i <- x_i - gamma_i g_i,    gamma_i = min( (F_i(x_i; batch) - lower_i) / (scale ||g_i||^2), cap )
     """
-    title, _, rest = (inspect.getdoc(kind) or "").partition("\n\n")
+    title, _, rest = docstring(kind).partition("\n\n")
     return "\n    ".join(line.strip() for line in (rest.partition("\n\n")[0] or title).splitlines())

@@ -1,19 +1,41 @@
-"""`fedsps data`: the data sets' files.
+"""`fedsps data`: the data sets' files, and a look at a table of one's own.
 
 Files are looked for in the folder that `FEDSPS_DATA` names, then in the cache. `list` and `verify` download nothing;
 `fetch` does, for machines that will be without a network later.
 """
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.table import Table
 
 from fedsps import data
-from fedsps.cli.terminal import paper
+from fedsps.cli.terminal import paper, print_frame, say
 from fedsps.errors import DataError
+from fedsps.runs.task import split_names
 
-app = typer.Typer(help="The data sets: where they are, fetch them, check them.", no_args_is_help=True)
+app = typer.Typer(
+    help="The data sets: where they are, fetch them, check them; a look at a table.", no_args_is_help=True
+)
+
+
+@app.command(name="look")
+def look(
+    file: Annotated[Path, typer.Argument(help="A table of your own: .csv, .tsv, .parquet or .feather.")],
+    client_column: Annotated[str | None, typer.Option(help="The column that says whose sample it is.")] = None,
+    target_column: Annotated[
+        str | None, typer.Option(help="The column to predict. Default: target, else the last.")
+    ] = None,
+    drop: Annotated[str, typer.Option(help="Columns to leave out, with commas between them.")] = "",
+) -> None:
+    """Look at a table: what each column is taken for, and all findings at once. Nothing is trained."""
+    table = data.Table.read(file, client=client_column, target=target_column, drop=split_names(drop))
+    clients = "" if client_column is None else f", {len(table.clients)} clients"
+    title = f"{file.name}: {len(table.train)} rows to train on, {len(table.test)} to test on{clients}"
+    print_frame(table.look, title)
+    for finding in table.findings:
+        say(f"- {finding}")
 
 
 @app.command(name="list")

@@ -27,7 +27,7 @@ def up_command(
     nodes: Nodes = 2,
     folder: Folder = Path("federation"),
     port: Annotated[
-        int | None, typer.Option(help="Port of the SuperLink. Default: 9300, or a free one.", min=1, max=65535)
+        int | None, typer.Option(help="Port of the gateway. Default: 9300, or a free one.", min=1, max=65535)
     ] = None,
     node_config: Annotated[
         list[str] | None,
@@ -36,15 +36,20 @@ def up_command(
         ),
     ] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="No TLS, and any node may join.")] = False,
+    cold: Annotated[
+        bool,
+        typer.Option("--cold", help="Start a process for each message, as Flower does: slower, nothing is forked."),
+    ] = False,
 ) -> None:
-    """Start a SuperLink and its SuperNodes, with TLS and with keys that the nodes must have.
+    """Start a SuperLink, its gateway and its SuperNodes, with TLS and with keys that the nodes must have.
 
-    They stay up until [bold]fedsps federation down[/].
+    Runs can be started from this machine alone; nodes can do nothing but take part. All stay up until
+    [bold]fedsps federation down[/].
     """
     from fedsps.deploy.up import up
 
     with screen.status("") as line:
-        started = up(folder, nodes, port, node_config or (), not insecure, line.update)
+        started = up(folder, nodes, port, node_config or (), not insecure, not cold, line.update)
     if insecure:
         screen.print("note: without TLS and node keys, for tests on this machine only", style="yellow")
     _print_processes(started)
@@ -78,7 +83,10 @@ def run_command(
         screen.print("run stopped; the federation is up")
         raise typer.Exit(130) from None
     if outcome.status != "completed":
-        complain(f"run {outcome.run} {outcome.status}: {outcome.details}; all of its output is in {outcome.log}")
+        complain(
+            f"run {outcome.run} {outcome.status}: {outcome.details}; all of its output is in {outcome.log}. "
+            "A run of fedsps that is given again goes on after its last round"
+        )
         raise typer.Exit(1)
     say(f"run {outcome.run} completed")
 
@@ -133,7 +141,7 @@ def keys_command(
     ],
     nodes: Nodes = 2,
     folder: Folder = Path("federation"),
-    port: Annotated[int | None, typer.Option(help="Port of the SuperLink. Default: 9300.", min=1, max=65535)] = None,
+    port: Annotated[int | None, typer.Option(help="Port of the gateway. Default: 9300.", min=1, max=65535)] = None,
 ) -> None:
     """Make the keys of a federation on several hosts; print which file goes to which host, and the commands there.
 
@@ -143,6 +151,40 @@ def keys_command(
     from fedsps.deploy.up import PORT
 
     say(instructions(write_keys(folder, nodes, host), nodes, host[0], port or PORT))
+
+
+@app.command(name="register")
+def register_command(
+    key: Annotated[Path, typer.Argument(help="Public key of the node.")],
+    partition: Annotated[int, typer.Option(help="Partition that the node will serve: it is held to it.", min=0)],
+    connection: Annotated[str, typer.Option(help="Name of the connection to the SuperLink.")] = "hosts",
+) -> None:
+    """Register the key of a node on several hosts, and note in pins.json which partition it is for.
+
+    Given on the server, in the folder that holds keys.
+    """
+    if not key.exists():
+        raise ConfigurationError(f"{key} is not here: name the public key of a node, such as keys/node-0.pub")
+    node = programs.register(Path.cwd(), key, partition, connection)
+    say(f"node {node} may serve partition {partition}")
+
+
+@app.command(name="gateway")
+def gateway_command(
+    superlink: Annotated[str, typer.Option(help="Where the SuperLink listens, HOST:PORT.")],
+    keys: Annotated[Path, typer.Option(help="Folder of the server's keys.")] = Path("keys"),
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "0.0.0.0",
+    port: Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65535)] = 9300,
+    insecure: Annotated[bool, typer.Option("--insecure", help="No TLS.")] = False,
+) -> None:
+    """The door of a federation: let nodes through to the SuperLink, and refuse everything else.
+
+    It runs until it is stopped. [bold]fedsps federation up[/] starts one; on several hosts the server does.
+    """
+    from fedsps.deploy.gateway import serve
+    from fedsps.deploy.keys import Keys
+
+    serve(host, port, superlink, None if insecure else Keys(keys), lambda line: print(line, flush=True))  # noqa: T201
 
 
 def _print_processes(federation: deployment.Deployment) -> None:

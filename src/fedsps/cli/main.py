@@ -3,7 +3,7 @@
 | exit code | when |
 | --- | --- |
 | 0 | all went well |
-| 1 | something broke that fedsps does not know, as in the user's own code; or a federation's run or process failed |
+| 1 | something broke that fedsps does not know, as in the user's own code; or one run, or process, of several failed |
 | 2 | something was refused, with one line that says what and why |
 | 130 | Ctrl-C |
 """
@@ -11,28 +11,40 @@
 import os
 import re
 import sys
+import time
 import warnings
+from contextlib import redirect_stderr, redirect_stdout
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated
 
 import click
 import typer
 from typer.core import TyperGroup
 
-from fedsps.errors import FedspsError
+from fedsps.errors import ConfigurationError, FailedRunsError, FedspsError, RankError
 from fedsps.version import __version__
 
 COMMANDS = {  # each is the `app` of the file of its name; this is what the list of commands says of it
     "train": "Train one model and write its run folder.",
     "compare": "Train several algorithms on the same data; print a table and draw the curves.",
     "tune": "Search an algorithm's parameters.",
+    "analyse": "Say how heterogeneous the clients are and what FedSPS will do with them, before training.",
     "reproduce": "Re-run the paper's experiments: figures, tables, and a verdict on every claim.",
     "report": "Write runs and verdicts as one interactive HTML page that needs no network.",
     "evaluate": "Evaluate a finished run's model on its clients' data and on the test data.",
+    "predict": "Predict the samples in a file with a finished run's model, as CSV.",
     "algorithms": "Show the catalogue, with formulas; name one to see its parameters.",
-    "data": "The data sets: where they are, fetch them, check them.",
+    "data": "The data sets: where they are, fetch them, check them; a look at a table of your own.",
     "federation": "A real Flower federation on this machine, as processes.",
 }
+
+INSTEAD = {  # of torchrun, for those that can use several processes in another way
+    "compare": "start it without torchrun; --jobs is for several processes",
+    "tune": "start it without torchrun; --jobs is for several processes, --storage for several machines",
+    "reproduce": "start it without torchrun; --jobs is for several processes",
+}
+FIRST_WORD = 3.0  # seconds that rank 0 has to report what went wrong before torchrun, when another ends, ends it too
 
 
 class LazyGroup(TyperGroup):
@@ -83,11 +95,34 @@ def main() -> None:
     """Run the command; what fedsps refuses is one line on standard error and exit code 2.
 
     An error of any other kind is one line too, with exit code 1; its traceback is shown if `FEDSPS_DEBUG` is set.
-    Warnings are notes on standard error.
+    Warnings are notes on standard error. Of several ranks under torchrun, rank 0 speaks for all of them.
     """
     warnings.showwarning = lambda message, *_: _note(str(message))
+    if _has_ranks():
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # torch's own words about connections that broke
+    if not _follows():
+        _run()
+        return
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        try:
+            _run()
+        except SystemExit as end:
+            if end.code:
+                time.sleep(FIRST_WORD)
+            raise
+
+
+def _run() -> None:
+    """The command, and how it ends."""
     try:
         app()
+    except RankError as error:
+        with redirect_stderr(sys.__stderr__ if error.speaks else sys.stderr):
+            _complain(str(error))
+        sys.exit(1)
+    except FailedRunsError as error:
+        _complain(with_flags(str(error)))
+        sys.exit(1)
     except (FedspsError, OSError) as error:
         _complain(with_flags(str(error)))
         sys.exit(2)
@@ -96,6 +131,15 @@ def main() -> None:
             raise
         _complain(f"{type(error).__name__}: {error} (set FEDSPS_DEBUG=1 for the traceback)")
         sys.exit(1)
+
+
+def _follows() -> bool:
+    """Whether this process is one of several that torchrun started, and not the first."""
+    return _has_ranks() and os.environ.get("RANK", "0") != "0"
+
+
+def _has_ranks() -> bool:
+    return os.environ.get("WORLD_SIZE", "1") not in ("", "1")
 
 
 def with_flags(message: str) -> str:
@@ -109,7 +153,9 @@ def with_flags(message: str) -> str:
     from fedsps.cli.options import NAMES
 
     known = "|".join(sorted(map(re.escape, NAMES), key=len, reverse=True))
-    message = message.replace(" (None: all)", " (or all)").replace("fresh=True", "--fresh")
+    message = (
+        message.replace(" (None: all)", " (or all)").replace("fresh=True", "--fresh").replace("retry=True", "--retry")
+    )
     return re.sub(rf"^({known})(?= (is|must|needs|of|\()|=)", lambda found: f"--{found[1].replace('_', '-')}", message)
 
 
@@ -134,6 +180,7 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def start(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
     ] = False,
@@ -143,3 +190,7 @@ def start(
     Every client sets its own stepsize, at every local step, by the stochastic Polyak rule. Start with
     [bold]fedsps compare[/].
     """
+    command = context.invoked_subcommand or ""
+    if _has_ranks() and command != "train":
+        instead = INSTEAD.get(command, "start it without torchrun")
+        raise ConfigurationError(f"{command} does not run under torchrun, which is for train alone: {instead}")

@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import Field, fields
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
 import click
 import typer
@@ -31,8 +31,13 @@ Exact = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print a machine-readable summary instead of a table.")]
 Threads = Annotated[int, typer.Option(help="Torch threads; one is fastest for small models.", min=1)]
-Jobs = Annotated[int, typer.Option(help="Runs at the same time, in processes of one thread each.", min=1)]
+Jobs = Annotated[
+    int, typer.Option(help="Runs at the same time, in processes of one thread each; a GPU is shared.", min=1)
+]
 EngineName = Annotated[Engine, typer.Option(help="All clients at once, one after another, or the faster of both.")]
+Device = Annotated[
+    str | None, typer.Option(help="cpu, cuda, cuda:1, mps, or auto: cuda, else mps, else cpu. Default: cpu.")
+]
 SETTINGS: list[Field[Any]] = [*fields(Task), *fields(Plan)]
 NAMES = [field.name for field in SETTINGS]
 
@@ -63,6 +68,8 @@ def _option(field: Field[Any], kind: Any, default: Any) -> inspect.Parameter:
         default: in this command.
     """
     more: dict[str, Any] = {}
+    if str in get_args(kind):
+        kind = str | None  # whatever else Python may give: on the command line it is a text
     if kind == int | None:
         kind, more["click_type"] = Any, CountOrAll()
         default = "all" if default is None else default

@@ -11,9 +11,10 @@ import typer
 
 from fedsps.cli.options import ALGORITHM_HELP, AsJson, EngineName, Exact, Fresh, Runs, Threads, with_settings
 from fedsps.cli.terminal import bars_of, print_comparison, print_json, say
+from fedsps.engine.ranks import join, together
 from fedsps.errors import ConfigurationError
 from fedsps.methods.notation import parse
-from fedsps.report.compare import comparison
+from fedsps.report.comparison import comparison
 from fedsps.report.format import spec_title
 from fedsps.runs.run import run
 from fedsps.runs.spec import Spec
@@ -23,6 +24,7 @@ app = typer.Typer(rich_markup_mode="rich")
 
 @app.command(name="train")
 @with_settings()
+@together()
 def train_command(
     settings: dict[str, Any],
     algorithm: Annotated[str, typer.Argument(help=ALGORITHM_HELP)] = "fedsps",
@@ -33,12 +35,20 @@ def train_command(
     threads: Threads = 1,
     engine: EngineName = "auto",
 ) -> None:
-    """Train one model and write its run folder."""
+    """Train one model and write its run folder.
+
+    On several processes or machines: [bold]torchrun --nproc-per-node 4 -m fedsps train ...[/], with the same options
+    and the same numbers up to rounding. The processes share the clients of a round; the first writes and reports.
+    """
     torch.set_num_threads(threads)
     chosen, *others = parse(algorithm)
     if others:
         raise ConfigurationError(f"{algorithm!r} names {1 + len(others)} runs: train takes one, compare takes several")
     spec = Spec.of(chosen, **settings)
+    ranks = join()
+    if ranks is not None and not ranks.leads:
+        run(spec, runs, fresh=fresh, exact=exact, engine=engine)
+        return
     with bars_of([spec], runs, fresh, exact) as watch:
         result = run(spec, runs, fresh=fresh, exact=exact, engine=engine, callback=lambda row: watch(0, row))
     if as_json:

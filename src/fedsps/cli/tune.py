@@ -7,15 +7,16 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
 from fedsps.cli.options import AsJson, Jobs, Runs, with_settings
-from fedsps.cli.terminal import bar_columns, paper, print_json, say, screen
+from fedsps.cli.terminal import Bars, as_far_as_possible, paper, print_json, say
 from fedsps.report.format import finite, shown, spec_title
+from fedsps.runs.space import TUNING_SEED, Sampler, Search, parse_space
 from fedsps.runs.spec import Spec
-from fedsps.runs.tune import TUNING_SEED, Sampler, Search, parse_space, run_search
+from fedsps.runs.tune import run_search
+from fedsps.runs.tuning import TuningResult
 
 app = typer.Typer(rich_markup_mode="rich")
 
@@ -42,28 +43,47 @@ def tune_command(
         ),
     ] = 0,
     storage: Annotated[
-        str | None, typer.Option(help="Optuna storage URL, shared by several machines. Default: RUNS/tune.db.")
+        str | None,
+        typer.Option(
+            help="URL of a data base through which several machines share the search, "
+            "[bold]postgresql://user@host/base[/]. Default: the file RUNS/tune.db."
+        ),
     ] = None,
     jobs: Jobs = 1,
     runs: Runs = Path("runs"),
+    retry: Annotated[bool, typer.Option("--retry", help="Run once more the trials that failed before.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Search an algorithm's parameters: lowest mean train loss over the last tenth of the rounds.
 
-    The seed has another default here, so that tuning does not see the runs that are reported.
+    The seed has another default here, so that tuning does not see the runs that are reported. A trial that fails is
+    named at the end (exit code 1), with its traceback in a file; the others go on.
     """
     named, space = parse_space(algorithm)
     spec = Spec.of(named, **settings)
     search = Search(spec, space, sampler=sampler, trials=trials, halve_from=halve_from)
-    with Progress(*bar_columns(), console=screen) as progress:
+    with Bars() as progress:
         bar = progress.add_task(f"tuning {named.name}", total=search.size, note="")
-        tuned = run_search(
-            search, runs, storage=storage, jobs=jobs, progress=lambda done, size: progress.update(bar, completed=done)
+
+        def tell(done: int, size: int) -> None:
+            progress.tell(bar, completed=done)
+
+        tuned, failed = as_far_as_possible(
+            lambda: run_search(search, runs, storage=storage, jobs=jobs, retry=retry, progress=tell)
         )
+    _show(tuned, as_json)
+    if failed is not None:
+        raise failed
+
+
+def _show(tuned: TuningResult, as_json: bool) -> None:
+    """The ten best trials and the winner, or all as JSON."""
     if as_json:
         rows = finite(tuned.table.to_dict("records"))
-        print_json({"best": tuned.best.parameters, "diverged": tuned.diverged, "trials": rows})
+        best = {"best": tuned.best.parameters, "algorithm": tuned.best.text}
+        print_json(best | {"diverged": tuned.diverged, "trials": rows})
         return
+    spec, space = tuned.search.spec, tuned.search.space
     table = Table(title=Text(spec_title(spec)), title_justify="left", box=None, padding=(0, 1, 0, 0))
     for heading in (*space, "score", "", "run"):
         table.add_column(heading, justify="left" if heading in ("", "run") else "right")
@@ -72,7 +92,7 @@ def tune_command(
         table.add_row(*(_value(row[name]) for name in space), shown(row["score"]), fate, str(row["digest"]))
     paper.print(table)
     paper.print(f"{len(tuned.table)} trials, {tuned.diverged} diverged; the best 10 are shown", highlight=False)
-    say(f"best: {tuned.best.label()}")
+    say(f"best: {tuned.best.text}")
 
 
 def _value(value: object) -> str:

@@ -8,6 +8,7 @@ fedsps but `errors` and `checks`.
 | `vectors` | `x [..., d]`: norms, products and means over any leading axes |
 | `streams` | every random draw as a function of its address |
 | `plan` | what is asked of a run: rounds, local steps, cohort, seed, ... |
+| `absences` | which clients are missing in which round |
 | `contract` | what a client observes, what an exchange is, what a part may do |
 | `kinds` | the six kinds of parts, and the plainest of each |
 | `local_training` | tau local steps on a client, one step of the server |

@@ -22,7 +22,14 @@ from fedsps.core.local_training import Train
 from fedsps.core.vectors import Tensors
 from fedsps.errors import ConfigurationError, unknown
 
-FAMILIES = ("the paper's own", "averaging", "adaptive server", "adaptive clients", "corrected directions")
+FAMILIES = (
+    "no learning rate at all",
+    "the paper's own",
+    "averaging",
+    "adaptive server",
+    "adaptive clients",
+    "corrected directions",
+)
 """In which order tables list the methods."""
 
 
@@ -47,9 +54,9 @@ class Algorithm:
     for the command line, its `family` in tables, and the `colour` of its curves.
 
     >>> import fedsps
-    >>> from fedsps.rules import SPS, AMSGrad, PolynomialAverage
-    >>> Algorithm(stepsize=SPS(cap=2.0), output=PolynomialAverage())
-    Algorithm(stepsize=SPS(scale=0.5, cap=2.0, lower=0.0, smoothing=None), output=PolynomialAverage(power=8))
+    >>> from fedsps.rules import SPS, AMSGrad, Constant, PolynomialAverage
+    >>> Algorithm(stepsize=Constant(0.1), output=PolynomialAverage())
+    Algorithm(stepsize=Constant(stepsize=0.1), output=PolynomialAverage(power=8))
     >>> Algorithm(stepsize=SPS()) == fedsps.FedSPS()
     True
     >>> fedsps.FedSPS(cap=10.0).with_parts(server=AMSGrad()) == fedsps.build("fedsps:cap=10+amsgrad")

@@ -131,6 +131,11 @@ class Trace:
         return cls(**(joined if order is None else {name: value[order] for name, value in joined.items()}))
 
     @property
+    def on_host(self) -> "Trace":
+        """The trace in the host's memory, whatever device it was made on; the device is waited for."""
+        return Trace(**{name: vars(self)[name].cpu() for name in TRACE_FIELDS})
+
+    @property
     def as_cohort(self) -> "Trace":
         """The trace of a single client, with the leading axis of a cohort of one."""
         return Trace(**{name: vars(self)[name].unsqueeze(0) for name in TRACE_FIELDS})
@@ -200,8 +205,9 @@ class Part:
         sends: names in the clients' messages, beside the server rule's own.
         in_span: whether its work on clients needs of vectors their sums, products with scalars and norms alone, and no
             coordinates. It speaks of the class itself and not of those that extend it.
-        in_sweep: whether its floating parameters may be tensors, one number for each setting of a sweep: they then go
-            with scalars as they are, and with vectors by `along`. It too speaks of the class itself.
+        in_sweep: whether it serves many runs at once: all axes but the last of a vector are leading ones, on the server
+            too, and its floating parameters may be tensors, one number for each setting: they then go with scalars as
+            they are, and with vectors by `along`. It too speaks of the class itself.
     """
 
     in_span: ClassVar[bool] = False

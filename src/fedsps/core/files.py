@@ -1,8 +1,12 @@
 """Writes that are all or nothing, and on the disk when they return: the only place that does them."""
 
+import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from fedsps.errors import DiskFullError
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
@@ -11,12 +15,16 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
     Args:
         path: the file.
         write: writes the new content to the path that it is given, which lies beside the file.
+
+    Raises:
+        DiskFullError: the old file is as it was.
     """
     partial = path.with_name(f"{path.name}.partial")
     try:
-        write(partial)
-        _flush(partial)
-        partial.replace(path)
+        with room_for(path):
+            write(partial)
+            _flush(partial)
+            partial.replace(path)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
@@ -44,6 +52,24 @@ def create_file(path: Path, content: bytes, mode: int = 0o644) -> None:
     os.link(partial, path)
     partial.unlink()
     _flush(path.parent)
+
+
+@contextmanager
+def room_for(path: Path) -> Iterator[None]:
+    """Say in words that the disk is full, or the quota used up, while this file is written.
+
+    Libraries report it in exceptions of their own, with the number of the system's error in the text.
+    """
+    try:
+        yield
+    except Exception as error:
+        codes = (errno.ENOSPC, errno.EDQUOT)
+        if getattr(error, "errno", None) in codes or any(f"os error {code})" in str(error) for code in codes):
+            raise DiskFullError(
+                f"no space left for {path.name} in {path.parent}: make room there, then start the same again, it goes "
+                "on from what was saved last"
+            ) from error
+        raise
 
 
 def _flush(path: Path) -> None:

@@ -53,7 +53,8 @@ class StepsizeRule(Part):
     def gap(self, seen: Seen) -> Tensor | None:
         """How far the loss is above the rule's lower bound, `F - lower`, `[...]`; None for rules without a bound.
 
-        It feeds nothing: the run stops with a clear error where it is below 0, since a rule itself has no branch.
+        It feeds nothing, and is asked once a round with the smallest of a client's losses: the run stops with a clear
+        error where it is below 0, since a rule itself has no branch.
         """
         return None
 
@@ -91,6 +92,7 @@ class Gradient(Direction):
     """Plain stochastic gradient descent: the direction is the mini-batch gradient, `d = grad F_i(y; batch)`."""
 
     in_span: ClassVar[bool] = True
+    in_sweep: ClassVar[bool] = True
 
     def check_with(self, stepsize: StepsizeRule, server: "ServerRule") -> None:
         """Every stepsize rule and server rule is defined with the gradient."""
@@ -120,6 +122,7 @@ class OutputRule:
 class LastIterate(OutputRule):
     """The server's x itself, `xhat_r = x_r`: what most methods return."""
 
+    in_sweep: ClassVar[bool] = True
     word: ClassVar[str] = "last"
 
     def __call__(self, state: Tensors, x: Tensor, round: int) -> tuple[Tensor, Tensors]:

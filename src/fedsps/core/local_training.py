@@ -1,6 +1,6 @@
 """The exchange that every round ends with: tau local steps on each client, then one step of the server."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -20,6 +20,9 @@ class Train(Exchange):
 
     With a penalty p the clients minimise `F_i(y) + p(y; x)` instead of `F_i(y)`; with compression they send the code
     of delta.
+
+    Coordinates that clients have for themselves (`own`, places in the vector by a name in the client's state) are
+    trained as all others are; where they led is the client's to keep, and delta is 0 there.
     """
 
     stepsize: StepsizeRule
@@ -27,6 +30,7 @@ class Train(Exchange):
     server: ServerRule
     penalty: Penalty | None = None
     compression: Compression | None = None
+    own: tuple[tuple[str, slice], ...] = ()
     action: ClassVar[str] = "train"
 
     @property
@@ -46,22 +50,24 @@ class Train(Exchange):
         for part in self.parts:
             state = part.begin(state, x)
         y, losses, stepsizes = x, [], []
-        least_gap: Tensor | None = None
         for step in range(work.steps):
             seen = observe(work, work.loss_and_gradient, y, x, step, received)
             direction, state = self.direction(state, seen)
             gamma, state = self.stepsize(state, seen)
-            gap = self.stepsize.gap(seen)
-            least_gap = gap if least_gap is None or gap is None else torch.minimum(least_gap, gap)
             y = y - times(gamma, direction)
             losses.append(seen.loss)
             stepsizes.append(gamma)
+        seen_losses = torch.stack(losses, -1)
+        gap = self.stepsize.gap(replace(seen, loss=seen_losses.amin(-1)))  # once a round: the smallest loss has it
         trace = Trace(
-            losses=torch.stack(losses, -1),
+            losses=seen_losses,
             stepsizes=torch.stack(stepsizes, -1),
-            gap=scalars(x, torch.inf) if least_gap is None else least_gap,
+            gap=scalars(x, torch.inf) if gap is None else gap,
         )
         delta = y - x
+        for name, place in self.own:
+            state = state | {name: y[..., place]}
+            delta[..., place] = 0
         message: Tensors = {}
         for part in self.parts:
             sent, state = part.conclude(state, seen, delta)

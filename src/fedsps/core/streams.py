@@ -19,6 +19,7 @@ Indices = npt.NDArray[np.int64]
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MASK = (1 << 64) - 1
+FEW = 32  # rows: up to so many are faster one by one than all at once
 
 
 def _mix(z: Keys) -> Keys:
@@ -59,7 +60,8 @@ def batches(seed: int, round: int, clients: Indices, sizes: Indices, steps: int,
     """Sample numbers `[steps, clients, batch]`: at each step `batch` distinct samples out of each client's `sizes`.
 
     Floyd's sampling (for j = m - B .. m - 1: draw t <= j; take t, or j if t is already taken) makes every subset
-    equally likely. It is written for all clients and steps at once; only rows with a repeated draw need its loop.
+    equally likely. It is written for all clients and steps at once; only rows with a repeated draw need its loop, a few
+    of them one by one.
     """
     if (sizes == batch).all():
         return np.broadcast_to(np.arange(batch), (steps, len(clients), batch))
@@ -68,6 +70,10 @@ def batches(seed: int, round: int, clients: Indices, sizes: Indices, steps: int,
     rows = ((high * (last + 1).astype(np.uint64)) >> np.uint64(32)).astype(np.int64)
     ordered = np.sort(rows, axis=-1)
     step, client = np.nonzero((ordered[..., 1:] == ordered[..., :-1]).any(-1))
+    if len(step) <= FEW:
+        for place in zip(step, client, strict=True):
+            rows[place] = _floyd(rows[place].tolist(), last[place[1]].tolist())
+        return rows
     repeated, last = rows[step, client], last[client]
     for j in range(1, batch):
         taken = (repeated[:, :j] == repeated[:, j, None]).any(-1)
@@ -76,9 +82,23 @@ def batches(seed: int, round: int, clients: Indices, sizes: Indices, steps: int,
     return rows
 
 
+def _floyd(draws: list[int], last: list[int]) -> list[int]:
+    taken: dict[int, None] = {}
+    for draw, most in zip(draws, last, strict=True):
+        taken[most if draw in taken else draw] = None
+    return list(taken)
+
+
 def generator(seed: int, purpose: str, *coordinates: int) -> np.random.Generator:
     """A NumPy generator for one-off work (splits, partitions), seeded by its address."""
     return np.random.Generator(np.random.Philox(key=int(keys(seed, purpose, *coordinates))))
+
+
+def generator_state(device: torch.device) -> torch.Tensor:
+    """The state of torch's global generator of a device: it moves where something is drawn at random."""
+    if device.type == "cuda":
+        return torch.cuda.get_rng_state(device)
+    return torch.mps.get_rng_state() if device.type == "mps" else torch.default_generator.get_state()
 
 
 @contextmanager
@@ -92,6 +112,7 @@ def torch_seed(seed: int, purpose: str, *coordinates: int) -> Iterator[None]:
     torch.default_generator.manual_seed(key)  # torch.manual_seed takes 20 times longer where CUDA is not in use
     if torch.cuda.is_initialized():
         torch.cuda.manual_seed_all(key)
+    torch.mps.manual_seed(key)  # does nothing where there is none
     try:
         yield
     finally:

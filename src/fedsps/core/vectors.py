@@ -11,6 +11,7 @@ clients, `[settings]` on the server. They broadcast against scalars as they are,
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -21,6 +22,11 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 Tensors = dict[str, Tensor]
 """Named tensors: a message, a broadcast, or a state. What an algorithm keeps or sends is always one of these."""
+
+
+def widest(device: torch.device) -> torch.dtype:
+    """The widest floating dtype of a device: float64, but float32 on mps."""
+    return torch.float32 if device.type == "mps" else torch.float64
 
 
 class Implicit:
@@ -40,7 +46,7 @@ class Implicit:
         raise NotImplementedError
 
     def mean(self, weights: Tensor) -> Tensor:
-        """The weighted sum over the clients, the last leading axis, by its coordinates."""
+        """The sum over clients, weighted by `[seeds, clients]`, by its coordinates: `[settings, seeds, d]`."""
         raise NotImplementedError
 
 
@@ -84,9 +90,18 @@ def times(factor: Tensor, v: Any) -> Any:
     return (factor.unsqueeze(-1) * v).to(v.dtype)
 
 
-def like(value: float | Tensor, scalars: Tensor) -> Tensor:
-    """A number, or a tensor that broadcasts, as one scalar a client, in the shape and dtype of `scalars [...]`."""
-    return torch.as_tensor(value, dtype=scalars.dtype, device=scalars.device).expand(scalars.shape)
+def rounded(parameter: float | Tensor, dtype: torch.dtype) -> float | Tensor:
+    """A rule's parameter as it goes with scalars of a dtype: what the dtype has no number for is infinite.
+
+    >>> rounded(1e39, torch.float32), rounded(1e39, torch.float64)
+    (inf, 1e+39)
+    """
+    return parameter if isinstance(parameter, Tensor) else _rounded(float(parameter), dtype)
+
+
+@lru_cache(maxsize=1024)
+def _rounded(number: float, dtype: torch.dtype) -> float:
+    return float(torch.tensor(number, dtype=dtype).item())
 
 
 def scalars(x: Tensor, value: float | Tensor) -> Tensor:
@@ -96,7 +111,9 @@ def scalars(x: Tensor, value: float | Tensor) -> Tensor:
     tensor([0.5000, 0.5000, 0.5000])
     """
     dtype = torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
-    return torch.as_tensor(value, dtype=dtype, device=x.device).expand(x.shape[:-1]).clone()
+    if not isinstance(value, Tensor):  # made on its device: a copy from the host would wait for it
+        return torch.full(x.shape[:-1], _rounded(float(value), dtype), dtype=dtype, device=x.device)
+    return value.to(x.device, dtype).expand(x.shape[:-1]).clone()
 
 
 def mean(values: Tensor, weights: Tensor) -> Tensor:
@@ -104,12 +121,10 @@ def mean(values: Tensor, weights: Tensor) -> Tensor:
 
     Args:
         values: one tensor a client; half precision is summed in float32.
-        weights: they add up to 1 where all clients are there, to less in one chunk of them.
+        weights: on any device; they add up to 1 where all clients are there, to less in one chunk of them.
     """
-    half = values.dtype in (torch.float16, torch.bfloat16)
-    total: Tensor = torch.tensordot(
-        weights.to(torch.float32 if half else values.dtype), values.float() if half else values, dims=1
-    )
+    wide = values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+    total: Tensor = torch.tensordot(weights.to(wide.device, wide.dtype), wide, dims=1)
     return total.to(values.dtype)
 
 

@@ -7,25 +7,41 @@ clients' tensors. It imports `fedsps.core` alone; scikit-learn, pandas and pooch
 | --- | --- |
 | `sources` | files, known by the hash of their content, and where they come from |
 | `load` | the named data sets as arrays |
-| `own` | a user's `.npz` or `.csv` as arrays |
+| `read` | a table file as a data frame |
+| `columns` | how a table's columns become inputs, fitted to sums over the training samples |
+| `table` | a data frame with its roles, findings and clients |
+| `own` | a user's own file as arrays |
 | `partition` | which client holds which training rows |
 | `clients` | all clients' samples in two tensors |
 | `augment` | random crops and flips of a round's images |
 """
+
+from typing import TYPE_CHECKING
+
+import lazy_loader
 
 from fedsps.data.load import LabelledData, load
 from fedsps.data.own import from_file
 from fedsps.data.partition import Partition, partition
 from fedsps.data.sources import data_sets, fetch, status, verify
 
+if TYPE_CHECKING:
+    from fedsps.data.columns import Columns, sums
+    from fedsps.data.table import Table
+
+__getattr__, *_ = lazy_loader.attach(__name__, submod_attrs={"columns": ["Columns", "sums"], "table": ["Table"]})
+
 __all__ = [
+    "Columns",
     "LabelledData",
     "Partition",
+    "Table",
     "data_sets",
     "fetch",
     "from_file",
     "load",
     "partition",
     "status",
+    "sums",
     "verify",
 ]

@@ -5,21 +5,25 @@ the engines need not ask again.
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
-from fedsps.core.streams import Indices
-from fedsps.errors import DataError
+from fedsps.core.streams import Indices, generator
+from fedsps.errors import ConfigurationError, DataError
 
-Samples = tuple[Any, Any] | Dataset[Any]
-"""One client's data: `(inputs, targets)` as tensors or arrays, or a data set of such pairs."""
+Samples = tuple[Any, Any] | Dataset[Any] | DataLoader[Any]
+"""One client's data: `(inputs, targets)` as tensors, arrays or data frames, or a data set of such pairs.
+
+Of a `DataLoader` the data set is taken: batches are drawn by the run itself.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +34,9 @@ class ClientData:
         inputs: `[M, *]`, M samples of all clients; empty where only the sizes are known, as on a federation's server.
         targets: `[M, *]`, one for each input.
         sizes: how many samples each client has, `m_i`, `[clients]`.
+        rows: where each sample stands in the data set that it was dealt from, `[M]`, if there is one: by it two splits
+            of the same samples know each other.
+        names: what the clients are called, `[clients]`; their numbers if nobody said.
 
     >>> first, second = (torch.zeros(3, 2), torch.tensor([0, 1, 1])), (torch.ones(1, 2), torch.tensor([2]))
     >>> data = ClientData.of([first, second])
@@ -43,6 +50,8 @@ class ClientData:
     inputs: Tensor  # [M, *]
     targets: Tensor  # [M, *]
     sizes: Indices  # [clients]  m_i
+    rows: Indices | None = None  # [M]
+    names: tuple[str, ...] | None = None  # [clients]
 
     @property
     def clients(self) -> int:
@@ -58,6 +67,27 @@ class ClientData:
     def offsets(self) -> Indices:
         """Where each client's samples begin, `[clients]`."""
         return np.cumsum(self.sizes) - self.sizes
+
+    @property
+    def labels(self) -> list[str]:
+        """What tables call the clients: their names, or their numbers."""
+        return list(self.names or map(str, range(self.clients)))
+
+    @property
+    def pooled(self) -> "ClientData":
+        """All samples as those of a single client, in the order of `rows` where that is known."""
+        if self.clients == 1:
+            return self
+        total = np.array([len(self.targets)])
+        if self.rows is None:
+            return ClientData(self.inputs, self.targets, total)
+        order = torch.from_numpy(np.argsort(self.rows)).to(self.inputs.device)
+        return ClientData(self.inputs[order], self.targets[order], total, np.sort(self.rows))
+
+    @property
+    def as_one(self) -> "ClientData":
+        """All samples as those of a single client, in the order in which they stand."""
+        return ClientData(self.inputs, self.targets, np.array([len(self.targets)]))
 
     def gather(self, clients: Indices, rows: Indices) -> tuple[Tensor, Tensor]:
         """Inputs and targets `[steps, clients, batch, *]` of the samples `rows [steps, clients, batch]`.
@@ -87,9 +117,22 @@ class ClientData:
         )
 
     @cached_property
-    def least_target(self) -> float:
-        """The smallest target of all clients; a negative class number marks samples that do not count."""
-        return float(self.targets.min())
+    def ignored(self) -> npt.NDArray[np.bool_] | None:
+        """Which samples have a negative class number, the mark of those that do not count, `[M]`; None if none has.
+
+        It is looked up once and kept on the host, so that no local step has to ask the device.
+        """
+        if self.targets.is_floating_point():
+            return None
+        marked: npt.NDArray[np.bool_] = (self.targets < 0).reshape(len(self.targets), -1).any(1).cpu().numpy()
+        return marked if marked.any() else None
+
+    def masked(self, clients: Indices, rows: Indices) -> list[bool]:
+        """Whether a sample of `rows [steps, clients, batch]` does not count, `[steps]`; arguments as in `gather`."""
+        if self.ignored is None:
+            return [False] * len(rows)
+        found: list[bool] = self.ignored[rows + self.offsets[clients][:, None]].any((1, 2)).tolist()
+        return found
 
     @cached_property
     def digest(self) -> bytes:
@@ -105,9 +148,43 @@ class ClientData:
         sizes = self.sizes.tolist()
         return list(zip(self.inputs.split(sizes), self.targets.split(sizes), strict=True))
 
+    def held_back(self, share: float, seed: int, purpose: str) -> "tuple[ClientData, ClientData]":
+        """The data without this share of each client's samples, drawn at random, and that share.
+
+        Whoever has two samples gives one at least, and keeps one; a single sample is for training.
+
+        Args:
+            share: above 0 and below 1.
+            seed: decides which samples.
+            purpose: what they are for, "validation" or "test".
+
+        >>> data = ClientData.of([(torch.arange(10.0), torch.zeros(10)), (torch.ones(1), torch.zeros(1))])
+        >>> rest, held = data.held_back(0.2, 0, "validation")
+        >>> rest.sizes.tolist(), held.sizes.tolist()
+        ([8, 1], [2, 0])
+        """
+        if not 0 < share < 1:
+            raise ConfigurationError(f"{purpose} must be data, or a share above 0 and below 1; got {share!r}")
+        counts = np.minimum(np.maximum((share * self.sizes).astype(np.int64), 1), np.maximum(self.sizes - 1, 0))
+        if not counts.sum():
+            raise DataError(f"no client has two samples, so that none can be held back for {purpose}: give data")
+        mask = np.zeros(len(self.targets), dtype=bool)
+        for client, (first, size, count) in enumerate(zip(self.offsets, self.sizes, counts, strict=True)):
+            mask[first + generator(seed, purpose, client).permutation(int(size))[:count]] = True
+        return self._part(~mask, self.sizes - counts), self._part(mask, counts)
+
+    def _part(self, mask: npt.NDArray[np.bool_], sizes: Indices) -> "ClientData":
+        """The samples of a mask `[M]`."""
+        index = torch.from_numpy(np.flatnonzero(mask)).to(self.inputs.device)
+        rows = None if self.rows is None else self.rows[mask]
+        return ClientData(self.inputs[index], self.targets[index], sizes, rows, self.names)
+
     @classmethod
-    def of(cls, clients: "Sequence[Samples] | ClientData") -> "ClientData":
+    def of(cls, clients: "Sequence[Samples] | Mapping[str, Samples] | ClientData") -> "ClientData":
         """From one `(inputs, targets)` pair or data set a client; a `ClientData` is returned as it is.
+
+        Args:
+            clients: a list, or a dictionary by the clients' names.
 
         Raises:
             DataError: there is no client, a single pair was given instead of a list, a client's samples cannot be used
@@ -115,28 +192,52 @@ class ClientData:
         """
         if isinstance(clients, ClientData):
             return clients
-        if isinstance(clients, tuple) and len(clients) == 2 and isinstance(clients[0], Tensor | np.ndarray):
+        if isinstance(clients, Mapping):
+            names = tuple(map(str, clients))
+            return replace(cls._of(list(clients.values()), [f"client {name!r}" for name in names]), names=names)
+        return cls._of(clients, [f"client {number}" for number in range(len(clients) if _is_list(clients) else 0)])
+
+    @classmethod
+    def _of(cls, clients: Sequence[Samples], owners: Sequence[str]) -> "ClientData":
+        if hasattr(clients, "columns"):
+            raise DataError(
+                "clients is a data frame: fedsps.data.Table(frame, client=..., target=...) makes clients of it"
+            )
+        if isinstance(clients, tuple) and len(clients) == 2 and not isinstance(clients[0], tuple | list | Dataset):
             raise DataError("clients must be a list with one (inputs, targets) pair for each client; got a single pair")
-        if not hasattr(clients, "__len__") or not hasattr(clients, "__iter__"):
+        if isinstance(clients, Dataset | DataLoader):
+            raise DataError("clients is a single data set: give a list with one for each client")
+        if not _is_list(clients):
             raise DataError(f"clients must be a list with one (inputs, targets) pair for each client; got {clients!r}")
         if len(clients) == 0:
             raise DataError("clients is empty: give at least one (inputs, targets) pair")
-        pairs = [samples(client, f"client {number}") for number, client in enumerate(clients)]
+        pairs = [samples(client, owner) for client, owner in zip(clients, owners, strict=True)]
         for column, name in enumerate(("inputs", "targets")):
             first = pairs[0][column]
-            for number, pair in enumerate(pairs):
+            for owner, pair in zip(owners, pairs, strict=True):
                 if pair[column].shape[1:] != first.shape[1:] or pair[column].dtype != first.dtype:
                     raise DataError(
-                        f"client {number}'s {name} are {_kind(pair[column])}, client 0's {_kind(first)}: "
+                        f"{owner}'s {name} are {_kind(pair[column])}, {owners[0]}'s {_kind(first)}: "
                         "all clients need the same shape and dtype"
                     )
         sizes = np.array([len(inputs) for inputs, _ in pairs], dtype=np.int64)
         return cls(torch.cat([inputs for inputs, _ in pairs]), torch.cat([targets for _, targets in pairs]), sizes)
 
 
-def held_out(test: "Samples | ClientData") -> ClientData:
-    """Test data, as those of a single client; what is `ClientData` already stays as it is."""
-    return test if isinstance(test, ClientData) else ClientData.of([test])
+def held_out(
+    test: "Samples | Sequence[Samples] | Mapping[str, Samples] | ClientData", name: str = "test"
+) -> ClientData:
+    """Held-out data: those of nobody, or of each client, in a list or by their names; `ClientData` stays as it is.
+
+    Args:
+        test: the data.
+        name: what they are for, in messages.
+    """
+    if isinstance(test, ClientData | Mapping):
+        return ClientData.of(test)
+    if isinstance(test, list) and all(isinstance(one, tuple | Dataset | DataLoader) for one in test):
+        return ClientData.of(test)
+    return ClientData._of([cast(Samples, test)], [f"the {name} data"])
 
 
 def samples(data: Samples, owner: str) -> tuple[Tensor, Tensor]:
@@ -160,7 +261,8 @@ def samples(data: Samples, owner: str) -> tuple[Tensor, Tensor]:
         inputs, targets = _columns(data, owner)
     except (TypeError, ValueError, RuntimeError) as error:
         raise DataError(
-            f"{owner}'s samples cannot be made into two tensors ({error}): give arrays of numbers"
+            f"{owner}'s samples cannot be made into two tensors ({error}): give arrays of numbers, or make "
+            "them of a table with words by fedsps.data.Table"
         ) from error
     if inputs.ndim == 0 or targets.ndim == 0 or len(inputs) != len(targets):
         raise DataError(
@@ -175,8 +277,19 @@ def samples(data: Samples, owner: str) -> tuple[Tensor, Tensor]:
     return inputs, targets
 
 
+def _is_list(clients: object) -> bool:
+    return hasattr(clients, "__len__") and hasattr(clients, "__iter__")
+
+
+def _tensor(values: Any) -> Tensor:
+    """Values as a tensor; those of a data frame or a series as their array."""
+    return torch.as_tensor(values.to_numpy(copy=True) if hasattr(values, "to_numpy") else values)
+
+
 def _columns(data: Samples, owner: str) -> tuple[Tensor, Tensor]:
     """The two columns as tensors, before their lengths and values are checked."""
+    if isinstance(data, DataLoader):
+        data = data.dataset
     if isinstance(data, Dataset):
         if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
             raise DataError(f"{owner}'s data set has no length: give one with numbered samples, or a pair of tensors")
@@ -186,7 +299,7 @@ def _columns(data: Samples, owner: str) -> tuple[Tensor, Tensor]:
         inputs, targets = (torch.stack([torch.as_tensor(row[column]) for row in rows]) for column in (0, 1))
         return inputs, targets
     if isinstance(data, tuple | list) and len(data) == 2:
-        return torch.as_tensor(data[0]), torch.as_tensor(data[1])
+        return _tensor(data[0]), _tensor(data[1])
     raise DataError(f"{owner}'s data must be an (inputs, targets) pair or a Dataset; got {type(data).__name__}")
 
 

@@ -6,7 +6,7 @@ scikit-learn and pandas are imported where they are used: they are slow to impor
 
 from dataclasses import dataclass
 from io import BytesIO
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,9 @@ from fedsps.core.streams import Indices, generator
 from fedsps.data import sources
 from fedsps.data.partition import natural
 from fedsps.errors import ConfigurationError, DataError, unknown
+
+if TYPE_CHECKING:
+    from fedsps.data.columns import Columns
 
 Array = npt.NDArray[Any]
 Inputs = npt.NDArray[np.float32]
@@ -42,6 +45,9 @@ class LabelledData:
         classes: how many classes there are; 0 for regression.
         scaling: which scaling the inputs have, see `load`.
         clients: a client id for each training sample, `[M]`, if the data come with natural clients.
+        test_clients: the same for each test sample, if it is known.
+        class_names: what the classes are called, by their numbers; empty if they have no names.
+        columns: how rows of a table became inputs, if they did.
     """
 
     name: str
@@ -52,6 +58,9 @@ class LabelledData:
     classes: int
     scaling: str
     clients: Array | None = None  # [M]  natural client ids of the training samples
+    test_clients: Array | None = None
+    class_names: tuple[str, ...] = ()
+    columns: "Columns | None" = None
 
 
 def load(name: str, scaling: str | None = None) -> LabelledData:
@@ -162,16 +171,32 @@ def _libsvm(name: str) -> Parts:
 
     The larger label becomes class 1, the other 0. The number of features is fixed, since a file may lack the last ones.
     """
-    from sklearn.datasets import load_svmlight_file
-
     arrays: list[Array] = []
     for content in sources.contents(name).values():
-        form = {"n_features": FEATURES[name], "dtype": np.float32, "zero_based": False}
-        matrix, labels = load_svmlight_file(BytesIO(content), **form)
-        arrays += matrix.toarray(), labels
+        arrays += libsvm(content, FEATURES[name])
     positive = arrays[1].max()  # published as -1/+1, 0/1 or 1/2
     arrays[1::2] = [(labels == positive).astype(np.int64) for labels in arrays[1::2]]
     return tuple(arrays) if len(arrays) == 4 else _held_out(*arrays)
+
+
+def libsvm(content: bytes, features: int) -> tuple[Inputs, Array]:
+    """A LIBSVM file, lines of a label and `number:value` pairs counted from 1, as a dense table and its labels.
+
+    Raises:
+        DataError: no line, or one that is not of this form or has a feature beyond the last.
+
+    >>> libsvm(b"+1 1:0.5 3:2", features=3)
+    (array([[0.5, 0. , 2. ]], dtype=float32), array([1.]))
+    """
+    from sklearn.datasets import load_svmlight_file
+
+    try:
+        matrix, labels = load_svmlight_file(BytesIO(content), n_features=features, dtype=np.float32, zero_based=False)
+    except Exception as error:  # whatever a damaged file makes it raise
+        raise DataError(f"not a LIBSVM file of {features} features ({error}): it is damaged") from error
+    if not len(labels):
+        raise DataError("the LIBSVM file has no samples: it is damaged")
+    return matrix.toarray(), labels
 
 
 def _digits(_: str) -> Parts:

@@ -1,19 +1,18 @@
-"""The user's own files as arrays: `.npz` and `.csv`.
+"""The user's own files as arrays: tables, and `.npz`.
 
 Each problem is a `DataError` that names the file, the array or column, and the first sample with a bad value. Nothing
 is repaired or dropped in silence, and nothing is ever unpickled.
 """
 
 import warnings
-import zipfile
-import zlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from fedsps.data.load import Array, Inputs, LabelledData, Labels, hold_out
-from fedsps.errors import ConfigurationError, DataError, unknown
+from fedsps.errors import ConfigurationError, DataError, TableWarning
 
 
 class _Own(NamedTuple):
@@ -33,21 +32,29 @@ class _Own(NamedTuple):
 
 
 def from_file(
-    path: str | Path, client_column: str | None = None, target_column: str | None = None, regression: bool = False
+    path: str | Path,
+    client_column: str | None = None,
+    target_column: str | None = None,
+    regression: bool = False,
+    *,
+    drop: Iterable[str] = (),
+    raw: bool = False,
 ) -> LabelledData:
-    """The user's own data, `.npz` or `.csv`.
+    """The user's own data: a table (`.csv`, `.tsv`, `.parquet`, `.feather`), or arrays (`.npz`).
 
     `.npz`: arrays `inputs` and `targets`, if wanted `clients` (an id for each sample), `test_inputs` and
-    `test_targets`. `.csv`: the target column is the one named, or "target", or the last; all others but the
-    client column are inputs. Without a test part a fifth is held out, of each client if there are clients.
+    `test_targets`. Tables are read as `fedsps.data.Table` says; each of its findings is a warning. Without a test part
+    a fifth is held out, of each client if there are clients.
 
     Targets become classes 0..K-1 in sorted order; they stay as they are if some are fractions, or for `regression`.
 
     Args:
         path: the file; its suffix tells the format.
-        client_column: the column of client ids; for `.csv` alone.
-        target_column: the column of targets; for `.csv` alone.
+        client_column: the column of client ids; for tables alone.
+        target_column: the column of targets; for tables alone.
         regression: keep whole-numbered targets as numbers instead of making classes of them.
+        drop: columns to leave out; for tables alone.
+        raw: take a table's numbers as they are, and refuse words and gaps.
 
     Raises:
         DataError: the file is not there or cannot be read, arrays or columns are missing or do not fit together, or
@@ -59,37 +66,61 @@ def from_file(
     ...     file = Path(folder) / "mine.npz"
     ...     np.savez(file, inputs=np.eye(5), targets=["no", "yes", "no", "yes", "no"], clients=[1, 1, 1, 2, 2])
     ...     data = from_file(file)
-    >>> data.name, data.classes, data.inputs.shape, data.test_inputs.shape
-    ('mine', 2, (3, 5), (2, 5))
+    >>> data.name, data.class_names, data.inputs.shape, data.test_inputs.shape
+    ('mine', ('no', 'yes'), (3, 5), (2, 5))
     """
     path = Path(path)
-    if path.suffix.lower() not in (".npz", ".csv"):
-        raise DataError(f"{path}: only .npz and .csv can be read; convert it to one of them")
-    if not path.is_file():
-        raise DataError(f"{path}: there is no such file")
-    if path.suffix.lower() == ".csv":
-        samples = _csv(path, client_column, target_column)
-    elif client_column or target_column:
-        raise ConfigurationError(f"{path}: columns are for .csv; name the arrays 'targets' and 'clients'")
-    else:
-        samples = _npz(path)
+    if path.suffix.lower() != ".npz":
+        from fedsps.data.table import Table  # pandas takes a while
 
-    inputs, (targets, classes) = samples.inputs, _class_numbers(samples.targets, f"{path}: the target", regression)
+        roles = {"client": client_column, "target": target_column, "drop": drop}
+        table = Table.read(path, **roles, regression=regression, raw=raw)
+        for finding in table.findings:
+            warnings.warn(f"{path}: {finding}", TableWarning, stacklevel=2)
+        return table.labelled(path.stem)
+    if client_column or target_column or drop:
+        raise ConfigurationError(f"{path}: columns are for tables; name the arrays 'targets' and 'clients'")
+    samples = _npz(path)
+    inputs, (targets, names) = samples.inputs, _class_numbers(samples.targets, f"{path}: the target", regression)
     rows = np.arange(len(inputs))
     train, test = np.split(rows, [-samples.tests]) if samples.tests else hold_out(len(rows), samples.clients)
     parts = inputs[train], targets[train], inputs[test], targets[test]
     clients = None if samples.clients is None else samples.clients[train]
-    return LabelledData(path.stem, *parts, classes, "published", clients)
+    owners = None if samples.clients is None or samples.tests else samples.clients[test]
+    return LabelledData(path.stem, *parts, len(names), "published", clients, owners, names)
+
+
+def inputs_of(path: Path) -> Inputs:
+    """The array `inputs` of an `.npz`, for predictions: it needs no targets.
+
+    Raises:
+        DataError: it is no `.npz`, has no such array, or that holds something else than numbers.
+    """
+    if path.suffix.lower() != ".npz":
+        raise DataError(f"{path}: the run trained on arrays: give an .npz with an array 'inputs'")
+    arrays = _arrays(path)
+    if "inputs" not in arrays:
+        raise DataError(f"{path} has no array 'inputs', only {', '.join(arrays)}: add it, or rename one")
+    return _numbers(arrays["inputs"], f"{path}: array 'inputs'")
+
+
+def _arrays(path: Path) -> dict[str, Array]:
+    """All arrays of an `.npz`."""
+    if not path.is_file():
+        raise DataError(f"{path}: there is no such file")
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            arrays: dict[str, Array] = {name: archive[name] for name in archive.files}
+            if other := [name for name, value in arrays.items() if not isinstance(value, np.ndarray)]:
+                raise ValueError(f"{other[0]!r} is no array")
+            return arrays
+    except Exception as error:  # whatever a damaged file makes it raise, lack of memory for what it claims included
+        raise DataError(f"{path} is no .npz of plain arrays ({error}): write it with numpy.savez") from error
 
 
 def _npz(path: Path) -> _Own:
     """The arrays of an `.npz`; a test part is put behind the training part, so that both get the same class numbers."""
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            arrays: dict[str, Array] = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"{path} is no .npz of plain arrays ({error}): write it with numpy.savez") from error
-
+    arrays = _arrays(path)
     inputs, targets = _samples(path, arrays, "inputs", "targets")
     clients = arrays.get("clients")
     if clients is not None and clients.shape != targets.shape:
@@ -120,45 +151,6 @@ def _samples(path: Path, arrays: dict[str, Array], inputs: str, targets: str) ->
     return _numbers(x, f"{path}: array {inputs!r}"), y
 
 
-def _csv(path: Path, client_column: str | None, target_column: str | None) -> _Own:
-    """The columns of a `.csv`: one is the target, one may say whose sample it is, all others are inputs.
-
-    A line with more values than there are columns is an error; pandas alone would warn and drop them.
-    """
-    import pandas
-    from pandas.errors import EmptyDataError, ParserError, ParserWarning
-
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", ParserWarning)  # lines with more values than there are columns
-            frame = pandas.read_csv(path, index_col=False, low_memory=False)
-    except (EmptyDataError, ParserError, ParserWarning, UnicodeDecodeError) as error:
-        raise DataError(f"{path} cannot be read ({error}): write a header, then one line a sample") from error
-    if frame.empty:
-        raise DataError(f"{path} has no samples: below the header write one line a sample")
-    columns = list(frame.columns)
-    for column in (client_column, target_column):
-        if column is not None and column not in columns:
-            raise DataError(f"{path}: {unknown('column', column, columns)}")
-    columns = [column for column in columns if column != client_column]
-    target = target_column or ("target" if "target" in columns else columns[-1] if columns else "")
-    if target not in columns or len(columns) == 1:
-        raise DataError(f"{path}: besides target {target!r} and client {client_column!r} it needs input columns")
-    columns.remove(target)
-
-    def labels(column: str) -> Array:
-        """A column as it is, numbers or words; a missing value is refused with the number of its sample."""
-        missing = frame[column].isna()
-        if missing.any():
-            where = f"column {column!r} has no value in sample {missing.argmax()}"
-            raise DataError(f"{path}: {where}: fill it in, or drop the sample")
-        values = frame[column].to_numpy()
-        return values if values.dtype.kind in "fiub" else values.astype(str)
-
-    inputs = [_numbers(frame[column].to_numpy(), f"{path}: column {column!r}") for column in columns]
-    return _Own(np.column_stack(inputs), labels(target), labels(client_column) if client_column else None)
-
-
 def _numbers(values: Array, what: str) -> Inputs:
     """The values as float32; what is no number, missing, infinite or beyond float32 is refused as `what`."""
     if values.dtype.kind not in "fiub":
@@ -172,8 +164,8 @@ def _numbers(values: Array, what: str) -> Inputs:
     return numbers
 
 
-def _class_numbers(targets: Array, what: str, regression: bool) -> tuple[Labels | Inputs, int]:
-    """The targets as class numbers with the number of classes, or as float32 with 0 for regression.
+def _class_numbers(targets: Array, what: str, regression: bool) -> tuple[Labels | Inputs, tuple[str, ...]]:
+    """The targets as class numbers with the names of the classes, or as float32 with none for regression.
 
     Class numbers follow the sorted order of the values. Numbers with a fraction are targets of a regression.
     """
@@ -182,6 +174,6 @@ def _class_numbers(targets: Array, what: str, regression: bool) -> tuple[Labels 
     if targets.dtype.kind == "f" or regression:
         numbers = _numbers(targets, what)
         if regression or (targets % 1).any():
-            return numbers, 0
+            return numbers, ()
     names, classes = np.unique(targets, return_inverse=True)
-    return classes.astype(np.int64), len(names)
+    return classes.astype(np.int64), tuple(map(str, names.tolist()))

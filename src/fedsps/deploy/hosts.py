@@ -8,9 +8,12 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from fedsps.deploy import commands as processes
+from fedsps.deploy.commands import Command
 from fedsps.deploy.deployment import prepare
 from fedsps.deploy.keys import DAYS, Keys, make
-from fedsps.deploy.up import PORT, base_config, link_options, node_options
+from fedsps.deploy.up import PORT
+from fedsps.runs import pins
 
 NAME = "hosts"  # of the connection
 NODE_PORT = 9400  # of node 0 on its own host; the next node has the next one, so that a host may hold several
@@ -36,16 +39,23 @@ def destinations(keys: Keys, nodes: int) -> list[tuple[Path, str, str]]:
     ca.crt, public: every host
     server.crt, public: the server
     server.key, secret: the server, nobody else
+    server.secret, secret: the server, nobody else
     node-0.pub, public: the server, to be registered
     node-0, secret: the host of node 0, nobody else
+    node-0.secret, secret: the host of node 0, nobody else
     ca.key, secret: no host: keep it offline, it signs the next certificate
     """
     return [
         (keys.ca_certificate, "public", "every host"),
         (keys.certificate, "public", "the server"),
         (keys.key, "secret", "the server, nobody else"),
+        (keys.server_secret, "secret", "the server, nobody else"),
         *((keys.public(number), "public", "the server, to be registered") for number in range(nodes)),
-        *((keys.node(number), "secret", f"the host of node {number}, nobody else") for number in range(nodes)),
+        *(
+            (path, "secret", f"the host of node {number}, nobody else")
+            for number in range(nodes)
+            for path in (keys.node(number), keys.secret(number))
+        ),
         (keys.ca_key, "secret", "no host: keep it offline, it signs the next certificate"),
     ]
 
@@ -53,38 +63,45 @@ def destinations(keys: Keys, nodes: int) -> list[tuple[Path, str, str]]:
 def commands(nodes: int, server: str, port: int = PORT) -> dict[str, list[str]]:
     """What is called where, by place, in this order.
 
-    Every host has the files in a folder `keys` below the one where the commands are given. The server itself is reached
-    by 127.0.0.1, which its certificate always holds; an IPv6 server by its address, since it does not listen elsewhere.
+    Every host has the files in a folder `keys` below the one where the commands are given. Nodes reach the gateway; the
+    SuperLink behind it, with which keys are registered and runs started, listens on the server alone, one port above.
 
     Args:
         nodes: how many.
         server: the server's host name or address, as the nodes reach it.
-        port: of the SuperLink.
+        port: of the gateway.
 
     >>> [where for where in commands(2, "fl.example.org")][-3:]
     ['On the host of node 0', 'On the host of node 1', 'On the server, in the second terminal']
     """
-    address, near, listen = server, "127.0.0.1", "0.0.0.0"
-    if ":" in server:  # IPv6, of which 0.0.0.0 is no part
-        address, near, listen = f"[{server}]", f"[{server}]", server
-    config = f'[superlink.{NAME}]\\naddress = "{near}:{port}"\\nroot-certificates = "%s/{HERE.ca_certificate}"\\n'
-    link = ["flower-superlink", *link_options(listen, port, HERE), "--database", "superlink.db"]
+    address, listen = (f"[{server}]", "::") if ":" in server else (server, "0.0.0.0")
+    inner = port + 1
+    config = f'[superlink.{NAME}]\\naddress = "127.0.0.1:{inner}"\\nroot-certificates = "%s/{HERE.ca_certificate}"\\n'
     by_place = {
         "On every host, in every terminal, in the folder that holds keys": [
-            'export FLWR_HOME="$PWD/flwr" FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1'
+            'export FLWR_HOME="$PWD/flwr" FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1',
+            f'export {pins.VARIABLE}="$PWD/{pins.NAME}"',
         ],
-        f"On the server, {server}; the nodes' hosts must reach its port {port} (TCP)": [shlex.join(link)],
+        f"On the server, {server}; the nodes' hosts must reach its port {port} (TCP), and nobody its port {inner}": (
+            _together(processes.server(listen, port, inner, HERE, True, ("--database", "superlink.db")))
+        ),
         "On the server, in a second terminal, once": [
             f"mkdir -p flwr && printf '{config}' \"$PWD\" > flwr/config.toml",
-            *(f"flwr supernode register {HERE.public(number)} {NAME}" for number in range(nodes)),
+            *(f"fedsps federation register {HERE.public(number)} --partition {number}" for number in range(nodes)),
         ],
     }
     for number in range(nodes):
-        place = base_config(number, nodes, HERE.folder.with_name("state") / str(number))
-        options = node_options(f"{address}:{port}", NODE_PORT + number, HERE, number, place)
-        by_place[f"On the host of node {number}"] = [shlex.join(["flower-supernode", *options])]
+        place = processes.place(number, nodes, HERE.folder.with_name("state") / str(number))
+        both = processes.node(number, f"{address}:{port}", NODE_PORT + number, HERE, True, place)
+        by_place[f"On the host of node {number}"] = _together(both)
     by_place["On the server, in the second terminal"] = [f"flwr supernode list {NAME}", f"flwr run APP {NAME} --stream"]
     return by_place
+
+
+def _together(started: Sequence[Command]) -> list[str]:
+    """Commands of processes that belong together, for one terminal: all but the last go on behind it."""
+    lines = [shlex.join(command.words) for command in started]
+    return [*(f"{line} &" for line in lines[:-1]), lines[-1]]
 
 
 def instructions(keys: Keys, nodes: int, server: str, port: int = PORT) -> str:
@@ -94,7 +111,7 @@ def instructions(keys: Keys, nodes: int, server: str, port: int = PORT) -> str:
         keys: as `write_keys` made them; the server's certificate is read for its date.
         nodes: how many.
         server: the server's host name or address, as the nodes reach it.
-        port: of the SuperLink.
+        port: of the gateway.
     """
     files = destinations(keys, nodes)
     width = max(len(str(path)) for path, _, _ in files)

@@ -6,6 +6,7 @@ readable by their owner only.
     ca.crt, ca.key           the CA, which signs the server's certificate and nothing else
     server.crt, server.key   TLS: nodes and commands know the server by them
     node-0.pub, node-0       the server knows node 0 by them
+    server.secret, node-0.secret   by which the two processes of the server, or of a node, know each other
 
 All keys are on the curve P-384.
 """
@@ -16,6 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from secrets import token_hex
 
 from fedsps.core.files import create_file
 from fedsps.errors import ConfigurationError
@@ -80,6 +82,15 @@ class Keys:
         """The public key of a node, for whoever registers it."""
         return self.folder / f"node-{number}.pub"
 
+    @property
+    def server_secret(self) -> Path:
+        """The secret between the SuperLink and its SuperExec, for the server alone."""
+        return self.folder / "server.secret"
+
+    def secret(self, number: int) -> Path:
+        """The secret between a node and its SuperExec, for that node alone."""
+        return self.folder / f"node-{number}.secret"
+
     def expiry(self) -> datetime:
         """The time after which the server's certificate is refused, in UTC."""
         return _read(self.certificate).not_valid_after_utc
@@ -110,12 +121,11 @@ def make(folder: Path, nodes: int, names: Iterable[str] = ()) -> Keys:
     >>> with TemporaryDirectory() as folder:
     ...     keys = make(Path(folder) / "keys", nodes=1, names=["fl.example.org"])
     ...     sorted(path.name for path in keys.folder.iterdir())
-    ['ca.crt', 'ca.key', 'node-0', 'node-0.pub', 'server.crt', 'server.key']
+    ['ca.crt', 'ca.key', 'node-0', 'node-0.pub', 'node-0.secret', 'server.crt', 'server.key', 'server.secret']
     """
-    folder.mkdir(parents=True, mode=0o700, exist_ok=True)
-    keys = Keys(folder)
     wanted = list(dict.fromkeys([*LOCAL, *names]))
     alternatives = [_alternative(name) for name in wanted]
+    keys = make_secrets(folder, nodes)
     if not (keys.ca_certificate.exists() or keys.ca_key.exists()):
         _make_ca(keys)
     if not (keys.certificate.exists() or keys.key.exists()):
@@ -124,6 +134,23 @@ def make(folder: Path, nodes: int, names: Iterable[str] = ()) -> Keys:
         if not (keys.node(number).exists() or keys.public(number).exists()):
             _make_pair(keys.node(number), keys.public(number))
     _check(keys, alternatives, nodes)
+    return keys
+
+
+def make_secrets(folder: Path, nodes: int) -> Keys:
+    """Make the secrets that are missing, of the server and of so many nodes: all that a federation without TLS has.
+
+    Args:
+        folder: made for its owner alone if it is not there.
+        nodes: how many.
+    """
+    folder.mkdir(parents=True, mode=0o700, exist_ok=True)
+    keys = Keys(folder)
+    for path in (keys.server_secret, *map(keys.secret, range(nodes))):
+        if not path.exists():
+            create_file(path, token_hex(32).encode(), 0o600)
+        elif path.stat().st_mode & 0o077:
+            raise ConfigurationError(f"{path} is private and others can read it: chmod go-rwx {path}")
     return keys
 
 

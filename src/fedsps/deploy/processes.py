@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedsps.deploy import stamp
 from fedsps.errors import ConfigurationError, FedspsError
 
 MARK = "FEDSPS_FEDERATION"  # the environment variable
@@ -78,7 +79,7 @@ def check_system() -> None:
 def start(
     name: str, command: Sequence[str], environment: dict[str, str], mark: str, address: str, log: Path
 ) -> Process:
-    """Start a process in a session of its own, with its output in the log file.
+    """Start a process in a session of its own, with its output in the log file, the time before each line.
 
     In its own session it gets no Ctrl-C of the terminal, and it goes on when the terminal is closed.
 
@@ -90,16 +91,27 @@ def start(
         address: where it will listen, for the record.
         log: overwritten if it is there.
     """
+    marked = environment | {MARK: mark}
     with log.open("wb") as output:
-        handle = subprocess.Popen(
-            command,
-            env=environment | {MARK: mark},
-            stdin=subprocess.DEVNULL,
+        clock = subprocess.Popen(
+            [sys.executable, "-I", "-S", stamp.__file__],
+            env=marked,
+            stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    handle.returncode = 0  # it outlives this command, which does not wait for it
+    assert clock.stdin is not None
+    with clock.stdin as pipe:
+        handle = subprocess.Popen(
+            command,
+            env=marked,
+            stdin=subprocess.DEVNULL,
+            stdout=pipe,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    clock.returncode = handle.returncode = 0  # they outlive this command, which does not wait for them
     wait_until(
         lambda: bool(_command(handle.pid)) or _stat(handle.pid) is None, 1.0, pause=0.01
     )  # the kernel fills it in

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsps.errors import ConfigurationError, FedspsError
+from fedsps.runs import pins
 
 CONNECTION = "fedsps-federation"  # its name in Flower's configuration
 SETTING = r"""([^\s=]+)=('[^']*'|"[^"]*"|\S+)"""  # how Flower reads --node-config and --run-config
@@ -100,6 +101,20 @@ def ask(folder: Path, *words: str, seconds: float = 60.0) -> dict[str, Any]:
         text = " ".join(str(answer.get("error-message", answer)).split())
         raise FedspsError(f"{what}: {re.sub(r'^.*?(?=.code: )', '', text)}")
     return answer
+
+
+def register(folder: Path, public: Path, partition: int, connection: str) -> int:
+    """Register a node's public key, and note which partition it is for; the node's id.
+
+    Args:
+        folder: it holds Flower's folder `flwr`, and `pins.json`.
+        public: the key.
+        partition: that the node will serve.
+        connection: its name in Flower's configuration.
+    """
+    node = int(ask(folder, "supernode", "register", str(public.resolve()), connection)["node-id"])
+    pins.pin(folder / pins.NAME, node, partition)
+    return node
 
 
 def online(folder: Path) -> int:

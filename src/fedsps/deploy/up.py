@@ -1,6 +1,7 @@
 """Bring a federation up and take it down, all on this machine.
 
-    SuperLink     one; runs and nodes connect to it
+    SuperLink     one; runs are started on it
+    gateway       one; nodes connect to it
     SuperNodes    one for each partition of the data, on ports of their own
 
 A folder is brought up or down by one command at a time: a lock in it sees to that.
@@ -9,21 +10,25 @@ A folder is brought up or down by one command at a time: a lock in it sees to th
 import re
 import socket
 import ssl
+import time
 import tomllib
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from fedsps.deploy import commands
+from fedsps.deploy.commands import HOST, Command
 from fedsps.deploy.deployment import NAME, Deployment, load, prepare
-from fedsps.deploy.keys import Keys, make
+from fedsps.deploy.keys import Keys, make, make_secrets
 from fedsps.deploy.processes import ask_to_end, check_system, kill_members, start, wait_until
-from fedsps.deploy.programs import CONNECTION, SETTING, ask, connect, environment, online, program
+from fedsps.deploy.programs import CONNECTION, SETTING, connect, environment, online, program, register
 from fedsps.errors import ConfigurationError, FedspsError
+from fedsps.runs import pins
 from fedsps.runs.files import only_one
 
-HOST = "127.0.0.1"
-PORT = 9300  # of the SuperLink, if it is free
+PORT = 9300  # of the gateway, if it is free
 PATIENCE = 180.0  # seconds for something to come up
+COLD = "FEDSPS_WARM"  # see `fedsps.flower.warm`
 OURS = ("partition-id", "num-partitions", "state-dir")  # what we tell each node
 
 
@@ -33,16 +38,18 @@ def up(
     port: int | None = None,
     node_config: Sequence[str] = (),
     secure: bool = True,
+    warm: bool = True,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Deployment:
-    """Start a SuperLink and its nodes, and wait until all are online; if one does not come up, none stays.
+    """Start a SuperLink, its gateway and its nodes, and wait until all are online; if one does not come up, none stays.
 
     Args:
         folder: of the federation; made if it is not there.
         nodes: how many SuperNodes.
-        port: of the SuperLink; None for `PORT`, or any other one if that is taken.
+        port: of the gateway; None for `PORT`, or any other one if that is taken.
         node_config: settings of the nodes, see `own_configs`.
         secure: with TLS, and with a key for each node that is registered first.
+        warm: apps are forked from a process that has imported torch; else each message starts one, as Flower does.
         tell: called with what is done now.
 
     Raises:
@@ -52,41 +59,51 @@ def up(
     """
     check_system()
     user_configs = own_configs(node_config, nodes)
-    superlink, supernode = program("flower-superlink"), program("flower-supernode")
+    program("flower-superlink")  # before anything is made
     folder = prepare(folder)
     with only_one(folder, f"another command brings {folder} up or down: wait for it"):
         there = load(folder)
         if there and there.is_up:
             raise ConfigurationError(f"the federation in {folder} is up already: use it, or first end it with "
                                      f"fedsps federation down --folder {folder}")  # fmt: skip
-        ports = free_ports(nodes + 1, port)
-        keys = make(folder / "keys", nodes) if secure else None
-        if keys:
+        gate, inner, *own = free_ports(nodes + 2, port)
+        keys = (make if secure else make_secrets)(folder / "keys", nodes)
+        if secure:
             keys.check_private(nodes)
         (folder / "logs").mkdir(exist_ok=True)
-        deployment = Deployment(folder, f"{HOST}:{ports[0]}", nodes, secure)
+        deployment = Deployment(folder, f"{HOST}:{gate}", nodes, secure)
         deployment.save()  # from here on, `down` finds whatever was started
-        connect(folder, deployment.address, keys.ca_certificate if keys else None)
+        connect(folder, f"{HOST}:{inner}", keys.ca_certificate if secure else None)
+        (folder / pins.NAME).unlink(missing_ok=True)  # nodes have new ids
+        variables = environment(folder) | {pins.VARIABLE: str(folder / pins.NAME) if secure else ""}
+        if not warm:
+            variables[COLD] = "0"
 
-        def begin(name: str, command: list[str], port: int) -> None:
+        def begin(command: Command) -> None:
             """Start a process and write it down, so that it is known before the next one starts."""
             nonlocal deployment
-            log = folder / "logs" / f"{name}.log"
-            process = start(name, command, environment(folder), deployment.mark, f"{HOST}:{port}", log)
+            words = [program(command.words[0]), *command.words[1:]]
+            log = folder / "logs" / f"{command.name}.log"
+            process = start(command.name, words, variables, deployment.mark, command.address, log)
             deployment = deployment.with_process(process)
 
         try:
+            link, link_exec, gateway = commands.server(HOST, gate, inner, keys, secure)
             tell("starting the SuperLink")
-            begin("superlink", [superlink, *link_options(HOST, ports[0], keys)], ports[0])
-            _await(deployment, "the SuperLink does not listen", lambda: _listens(ports[0], keys))
-            for number in range(nodes if keys else 0):
+            begin(link)
+            begin(gateway)
+            _await(deployment, "the SuperLink does not listen", lambda: _listens(inner, keys if secure else None))
+            begin(link_exec)
+            _await(deployment, "the gateway does not listen", lambda: _listens(gate, keys if secure else None))
+            for number in range(nodes if secure else 0):
                 tell(f"registering the key of node {number}")
-                ask(folder, "supernode", "register", str(keys and keys.public(number)), CONNECTION)
+                register(folder, keys.public(number), number, CONNECTION)
             for number in range(nodes):
                 tell(f"starting node {number}")
-                config = f"{base_config(number, nodes, folder / 'state' / str(number))} {user_configs[number]}".strip()
-                options = node_options(deployment.address, ports[number + 1], keys, number, config)
-                begin(f"node-{number}", [supernode, *options], ports[number + 1])
+                place = commands.place(number, nodes, folder / "state" / str(number))
+                config = f"{place} {user_configs[number]}".strip()
+                for command in commands.node(number, deployment.address, own[number], keys, secure, config):
+                    begin(command)
             tell("waiting for the nodes")
             _await(deployment, "not all nodes came online", lambda: online(folder) >= nodes)
         except BaseException:
@@ -112,52 +129,11 @@ def end(deployment: Deployment) -> None:
 
     The federation's file goes last: as long as something may run, it is there.
     """
-    ask_to_end([process for process in deployment.processes if process.name != "superlink"])
-    ask_to_end([process for process in deployment.processes if process.name == "superlink"])
+    last = ("superlink", "gateway")
+    ask_to_end([process for process in deployment.processes if process.name not in last])
+    ask_to_end([process for process in deployment.processes if process.name in last])
     kill_members(deployment.mark)
     (deployment.folder / NAME).unlink(missing_ok=True)
-
-
-def link_options(host: str, port: int, keys: Keys | None) -> list[str]:
-    """What `flower-superlink` is called with.
-
-    >>> link_options("127.0.0.1", 9300, None)[-2:]
-    ['--disable-runtime-dependency-installation', '--insecure']
-    >>> link_options("0.0.0.0", 9300, Keys(Path("keys")))[-3:]
-    ['--ssl-keyfile', 'keys/server.key', '--enable-supernode-auth']
-    """
-    options = ["--host", host, "--port", str(port), "--disable-runtime-dependency-installation"]
-    if keys is None:
-        return [*options, "--insecure"]
-    files = {"ca-certfile": keys.ca_certificate, "certfile": keys.certificate, "keyfile": keys.key}
-    tls = [word for name, path in files.items() for word in (f"--ssl-{name}", str(path))]
-    return [*options, *tls, "--enable-supernode-auth"]
-
-
-def node_options(superlink: str, port: int, keys: Keys | None, number: int, config: str) -> list[str]:
-    """What `flower-supernode` is called with; its own port is for the programs that it starts on its host.
-
-    Args:
-        superlink: the SuperLink's "host:port".
-        port: the node's own, on its host alone.
-        keys: None for a federation without TLS.
-        number: of the node, which says which key is its own.
-        config: its settings, see `base_config`.
-    """
-    options = ["--superlink", superlink, "--host", HOST, "--port", str(port), "--node-config", config]
-    if keys is None:
-        return [*options, "--insecure"]
-    trust = ["--root-certificates", str(keys.ca_certificate)]
-    return [*options, *trust, "--auth-supernode-private-key", str(keys.node(number))]
-
-
-def base_config(number: int, nodes: int, state_dir: Path) -> str:
-    """A node's place in the federation, and where it keeps its clients' state, as Flower reads settings.
-
-    >>> base_config(0, 2, Path("state/0"))
-    'partition-id=0 num-partitions=2 state-dir="state/0"'
-    """
-    return f'partition-id={number} num-partitions={nodes} state-dir="{state_dir}"'
 
 
 def own_configs(given: Sequence[str], nodes: int) -> list[str]:
@@ -235,6 +211,7 @@ def _await(deployment: Deployment, complaint: str, done: Callable[[], bool]) -> 
     def done_or_dead() -> bool:
         for process in deployment.processes:
             if not process.is_alive():
+                time.sleep(0.3)  # for its last words to reach the log
                 raise FedspsError(f"{process.name} did not stay up. {process.log} says:\n{explanation(process.log)}")
         return done()
 

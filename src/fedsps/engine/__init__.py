@@ -11,8 +11,12 @@ What lives here owns the loops over clients and rounds and knows no files, no ta
 | `round` | the exchanges of one round, in turn |
 | `loop`, `stacked` | how answers are collected: one client after another, or all at once |
 | `sweep` | many settings of one algorithm at once |
+| `ranks` | the processes that torchrun starts for one run, and what happens when one is gone |
+| `distributed` | the clients of an exchange shared between ranks |
 | `workers` | clients side by side on several cores |
 | `trial` | whether the model can take the data, and which engine can take the model |
+| `metrics` | measures beside loss and accuracy, by name |
+| `now` | what a callback is given after a round |
 | `evaluate` | loss and accuracy on clients' and test data |
 | `session` | round after round, checked, recorded, saved |
 | `history` | the row that a round leaves |

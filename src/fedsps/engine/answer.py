@@ -14,7 +14,7 @@ from fedsps.core import streams
 from fedsps.core.contract import Exchange, Trace
 from fedsps.core.streams import Indices
 from fedsps.core.vectors import BufferMean, Tensors, bytes_of, mean
-from fedsps.engine.batches import batches
+from fedsps.engine.batches import batches, share
 from fedsps.engine.round import Collected, bytes_down
 from fedsps.engine.setup import Setup, State
 from fedsps.rules.aggregation import Mean
@@ -27,7 +27,7 @@ class Answer:
     Attributes:
         message: what the server may see of it: its part in a mean.
         own: the client's state after it, which the client keeps.
-        buffers: its buffers after training, each `[*]`.
+        buffers: its buffers after training that it sends, each `[*]`.
         trace: its losses and stepsizes, `[tau]`, if it trained.
         gradients: what it cost, in mini-batches.
     """
@@ -65,7 +65,7 @@ def answer(
     batch = int(setup.batch_sizes(number, exchange)[0])
     work = batches(setup, exchange, round, number, batch, buffers).alone()
     with streams.torch_seed(setup.plan.seed, exchange.action, round, client):
-        message, own, trace = exchange.work(own, x, received, work)
+        message, own, trace = share(setup, exchange, own, x, received, work)
     return Answer(message, own, work.buffers, trace, setup.gradients(number, batch, work.evaluations))
 
 
@@ -94,11 +94,13 @@ def combine(
     bytes_up = sum(exchange.bytes_up(message) for message in messages)
     if traces:
         bytes_up += sum(bytes_of(answer.buffers.values()) for answer in answers)
-        buffers.add({name: torch.stack([answer.buffers[name] for answer in answers]) for name in state.buffers})
+        buffers.add(
+            {name: torch.stack([answer.buffers[name] for answer in answers]) for name in setup.shared(state.buffers)}
+        )
     return Collected(
         clients=clients,
         mean={name: means(torch.stack([message[name] for message in messages]), shares) for name in messages[0]},
-        buffers=buffers.result() if traces else state.buffers,
+        buffers=state.buffers | buffers.result(),
         states=state.clients,
         trace=Trace.join(traces) if traces else None,
         gradients=sum(answer.gradients for answer in answers),

@@ -3,6 +3,7 @@
 `COLUMNS` says what each column means; the run folder, the tables and the plots take their columns from there.
 """
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -19,6 +20,7 @@ COLUMNS = {
     "test_loss": "loss of the output on the test data",
     "test_accuracy": "share of right predictions on the test data; NaN where accuracy has no meaning",
     "stepsize_mean": "mean stepsize over active clients and local steps",
+    "stepsize_std": "spread over all of them: population std over active clients and local steps",
     "stepsize_std_clients": "spread over clients: population std of each client's mean stepsize",
     "stepsize_one_mean": "mean over the local steps of one client, the lowest-numbered active one",
     "stepsize_one_std": "population std over the local steps of that client",
@@ -44,6 +46,7 @@ TITLES = {  # short, for axes and menus
     "test_loss": "test loss",
     "test_accuracy": "test accuracy",
     "stepsize_mean": "mean stepsize",
+    "stepsize_std": "deviation of all stepsizes",
     "stepsize_std_clients": "deviation of stepsizes over clients",
     "stepsize_one_mean": "mean stepsize of one client",
     "stepsize_one_std": "deviation of stepsizes of one client",
@@ -52,6 +55,16 @@ TITLES = {  # short, for axes and menus
 
 Row = dict[str, Any]
 """The values of one round by column."""
+
+
+def in_short(row: Row) -> str:
+    """What a progress bar says of a round: its training loss, or the cohort's where nothing was evaluated.
+
+    >>> in_short({"train_loss": float("nan"), "cohort_loss": 0.25})
+    'cohort loss 0.25'
+    """
+    name = "cohort_loss" if math.isnan(row["train_loss"]) else "train_loss"
+    return f"{name.replace('_', ' ')} {row[name]:.4g}"
 
 
 def row(done: Round, number: int, seconds: float, scores: dict[str, float], events: Iterable[str] = ()) -> Row:
@@ -91,6 +104,7 @@ def training(losses: Tensor, stepsizes: Tensor) -> Tensors:
     return {
         "cohort_loss": losses.double().mean((-2, -1)),
         "stepsize_mean": stepsizes.mean((-2, -1)),
+        "stepsize_std": stepsizes.flatten(-2).std(-1, correction=0),
         "stepsize_std_clients": mean_of_client.std(-1, correction=0),
         "stepsize_one_mean": mean_of_client[..., 0],
         "stepsize_one_std": stepsizes[..., 0, :].std(-1, correction=0),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from fedsps.core.contract import Exchange, Trace
 from fedsps.core.streams import Indices
 from fedsps.core.vectors import Tensors, bytes_of
-from fedsps.engine.setup import Setup, State
+from fedsps.engine.setup import Setup, State, with_output
 
 
 @dataclass(frozen=True)
@@ -83,19 +83,16 @@ def play_round(setup: Setup, state: State, collect: Collect) -> tuple[State, Rou
     Returns:
         The state after the round, and what is recorded of it.
     """
-    cohort = setup.cohort_of(state.round)
     exchanges = setup.algorithm.exchanges(state.round)
     answers = []
     for exchange in exchanges:
-        audience = cohort[:1] if exchange.first_client_only else cohort
-        collected = collect(setup, state, exchange, audience)
+        collected = collect(setup, state, exchange, audience_of(setup, exchange, state.round))
         participation = len(collected.clients) / setup.data.clients
         x, server = exchange.finish(state.server, state.x, collected.mean, participation)
         state = replace(
             state, x=x, server=server, clients=collected.states, buffers=collected.buffers, ledger=collected.ledger
         )
         answers.append(collected)
-    result, output = setup.algorithm.output_rule(state.output, state.x, state.round + 1)
     done = Round(
         clients=answers[-1].clients,
         trace=answers[-1].trace,
@@ -106,7 +103,13 @@ def play_round(setup: Setup, state: State, collect: Collect) -> tuple[State, Rou
         means=answers[-1].means,
         events=tuple(event for collected in answers for event in collected.events),
     )
-    return replace(state, round=state.round + 1, output=output, result=result), done
+    return with_output(setup.algorithm.output_rule, state), done
+
+
+def audience_of(setup: Setup, exchange: Exchange, round: int) -> Indices:
+    """The clients that take part in an exchange of round 0, 1, ..., ascending."""
+    cohort = setup.cohort_of(round)
+    return cohort[:1] if exchange.first_client_only else cohort
 
 
 def bytes_down(state: State, exchange: Exchange, clients: Indices) -> int:

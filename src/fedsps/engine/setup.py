@@ -1,19 +1,32 @@
 """What every engine works with: the setup of a run, and its state between rounds."""
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedsps.core import streams
+from fedsps.core.absences import missing, present, schedule
 from fedsps.core.algorithm import Algorithm
 from fedsps.core.contract import Exchange
+from fedsps.core.kinds import OutputRule
 from fedsps.core.plan import Plan
 from fedsps.core.streams import Indices
 from fedsps.core.vectors import Tensors
 from fedsps.data.clients import ClientData
+from fedsps.engine.metrics import Metric
+from fedsps.engine.own_layers import OwnLayers
 from fedsps.model.network import Network
+
+
+def suited(network: Network, data: ClientData) -> ClientData:
+    """The clients' data as the network takes them; the network learns whether its outputs are to be squeezed."""
+    data = data.to(network.x, network.accepted)
+    network.squeezed = network.has_column(data.inputs, data.targets)
+    return data
 
 
 @dataclass(frozen=True)
@@ -32,6 +45,7 @@ class Setup:
         sample_bytes: what one sample's forward pass keeps for the backward.
         workers: clients that the loop engine computes side by side.
         is_random: whether the model draws random numbers in training, as dropout does.
+        metrics: what evaluations give beside loss and accuracy, by name.
     """
 
     plan: Plan
@@ -42,15 +56,39 @@ class Setup:
     sample_bytes: int = 0
     workers: int = 1
     is_random: bool = False
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.algorithm.check(self.data.clients)
         self.plan.check(self.data.clients, self.data.sample_shape)
+        if self.own_layers is not None:
+            self.own_layers.check(self.algorithm)
+        absences = self.plan.absences
+        if absences is not None and len(missing(str(absences))) >= self.plan.active(self.data.clients):
+            for first, last, _ in schedule(str(absences)):
+                for round in range(first, min(last, self.plan.rounds) + 1):
+                    self.cohort_of(round - 1)  # refused now, not after hours, if nobody is left
+
+    @cached_property
+    def own_layers(self) -> OwnLayers | None:
+        """The layers that each client keeps for itself, if there are any."""
+        return OwnLayers.of(self.network) if self.plan.local_batch_norm else None
+
+    def client_init(self, x: Tensor, buffers: Tensors) -> Tensors:
+        """The state of clients that have not taken part yet, at the server's `x [..., d]` and buffers, each `[*]`."""
+        state = self.algorithm.client_init(x)
+        return state if self.own_layers is None else state | self.own_layers.new(x, buffers)
+
+    def shared(self, buffers: Tensors) -> Tensors:
+        """Those of a model's buffers that clients send."""
+        own = () if self.own_layers is None else self.own_layers.buffers
+        return {name: value for name, value in buffers.items() if name not in own}
 
     def cohort_of(self, round: int) -> Indices:
-        """The active clients of round 0, 1, ..., ascending."""
-        clients = self.data.clients
-        return streams.cohort(self.plan.seed, round, clients, self.plan.active(clients))
+        """The active clients of round 0, 1, ..., ascending: those that are drawn, without those that are missing."""
+        clients, plan = self.data.clients, self.plan
+        drawn = streams.cohort(plan.seed, round, clients, plan.active(clients))
+        return drawn if plan.absences is None else present(str(plan.absences), drawn, plan.seed, round)
 
     def batch_sizes(self, clients: Indices, exchange: Exchange) -> Indices:
         """Each client's actual batch, `min(B, m_i)`."""
@@ -70,15 +108,14 @@ class Setup:
 
         Only a loss that is a plain mean can be taken in pieces, and only where there are no batch statistics.
         """
-        masked = not self.data.targets.is_floating_point() and self.data.least_target < 0
-        if not self.network.is_plain_mean or self.network.buffers or masked:
+        if not self.network.is_plain_mean or self.network.buffers or self.data.ignored is not None:
             return batch
         return min(batch, max(1, self.memory_limit // max(1, clients * self.sample_bytes)))
 
     def shares(self, clients: Indices) -> Tensor:
-        """The weights of the mean over these clients, in float64; they add up to 1."""
+        """The weights of the mean over these clients, in float64 and on the host; they add up to 1."""
         counts = np.ones(len(clients)) if self.plan.weights == "uniform" else self.data.sizes[clients]
-        return torch.from_numpy(counts / counts.sum()).to(self.network.x.device)
+        return torch.from_numpy(counts / counts.sum())
 
     def gradients(self, clients: Indices, batch: int, evaluations: int) -> int:
         """The cost of so many evaluations by each of these clients, in mini-batches."""
@@ -95,10 +132,15 @@ class State:
         x: the server's point, `[d]`.
         buffers: the model's buffers.
         server: the algorithm's state on the server.
-        clients: the algorithm's state on the clients, each `[clients, *]`; empty where clients keep their own.
+        clients: the algorithm's state on the clients, each `[clients, *]`, and the layers that each has for itself;
+            empty where clients keep their own.
         output: the output rule's state.
         result: what the output rule returned, `[d]`: evaluated, and handed to the user.
         ledger: what a federation's server notes of its clients; empty in local runs.
+        result_buffers: the buffers that go with the result.
+        best: the output of the best round so far, `x`, the buffers and the clients' own layers by name, where the plan
+            asks for it.
+        tally: the sum of each client's stepsizes and the number of its steps so far, `[clients]` each.
     """
 
     round: int
@@ -109,6 +151,9 @@ class State:
     output: Tensors
     result: Tensor
     ledger: Tensors = field(default_factory=dict)
+    result_buffers: Tensors = field(default_factory=dict)
+    best: Tensors = field(default_factory=dict)
+    tally: Tensors = field(default_factory=dict)
 
 
 def start(setup: Setup, ledger: Tensors | None = None) -> State:
@@ -119,8 +164,42 @@ def start(setup: Setup, ledger: Tensors | None = None) -> State:
         x=x,
         buffers=setup.network.buffers,
         server=algorithm.server_init(x),
-        clients=algorithm.client_init(x.expand(setup.data.clients, -1)) if ledger is None else {},
-        output=algorithm.output_rule.init(x),
+        clients=(setup.client_init(x.expand(setup.data.clients, -1), setup.network.buffers) if ledger is None else {}),
+        output=algorithm.output_rule.init(x)
+        | {
+            f"{name}:{key}": value
+            for name, buffer in setup.network.buffers.items()
+            if buffer.is_floating_point()
+            for key, value in algorithm.output_rule.init(buffer.flatten()).items()
+        },
         result=x,
         ledger=ledger or {},
+        result_buffers=setup.network.buffers,
+        tally={name: torch.zeros(setup.data.clients, dtype=torch.float64) for name in ("stepsizes", "steps")},
     )
+
+
+def with_tally(state: State, clients: Indices, stepsizes: Tensor) -> State:
+    """The state with the stepsizes `[n, tau]` that these clients took in the round counted."""
+    index, rows = torch.from_numpy(clients), stepsizes.double().cpu()
+    more = {"stepsizes": rows.sum(1), "steps": torch.full((len(clients),), rows.shape[1], dtype=torch.float64)}
+    return replace(
+        state, tally={name: value.cpu().index_add(0, index, more[name]) for name, value in state.tally.items()}
+    )
+
+
+def with_output(rule: OutputRule, state: State) -> State:
+    """The state after one more round, with its output: floating buffers go with x by the same rule, others stay.
+
+    Statistics of batch norm that were gathered at one point say nothing of another: an average of points needs the
+    average of their statistics.
+    """
+    round, buffers = state.round + 1, dict(state.buffers)
+    result, output = rule({key: value for key, value in state.output.items() if ":" not in key}, state.x, round)
+    for name, buffer in state.buffers.items():
+        if buffer.is_floating_point():
+            own = {key.rpartition(":")[2]: value for key, value in state.output.items() if key.startswith(f"{name}:")}
+            averaged, own = rule(own, buffer.flatten(), round)
+            buffers[name] = averaged.reshape(buffer.shape)
+            output = output | {f"{name}:{key}": value for key, value in own.items()}
+    return replace(state, round=round, output=output, result=result, result_buffers=buffers)

@@ -4,16 +4,17 @@ Clients whose actual batches differ in size are stacked in groups of equal size.
 the value of losses that are not plain means, and the statistics of batch norm.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fedsps.core import streams
 from fedsps.core.contract import Exchange, Trace
 from fedsps.core.streams import Indices
 from fedsps.core.vectors import BufferMean, Tensors, bytes_of, mean
-from fedsps.engine.batches import batches
+from fedsps.engine.batches import batches, share
 from fedsps.engine.round import Collected, bytes_down
 from fedsps.engine.setup import Setup, State
 
@@ -43,7 +44,9 @@ def collect(setup: Setup, state: State, exchange: Exchange, audience: Indices) -
         index = torch.from_numpy(numbers).to(state.x.device)
         work = batches(setup, exchange, state.round, numbers, batch, state.buffers)
         with streams.torch_seed(setup.plan.seed, exchange.action, state.round, int(numbers[0])):
-            message, new_states, trace = exchange.work(
+            message, new_states, trace = share(
+                setup,
+                exchange,
                 {name: value[index] for name, value in states.items()},
                 state.x.expand(len(numbers), -1),
                 {name: value.expand(len(numbers), *value.shape) for name, value in received.items()},
@@ -64,14 +67,19 @@ def collect(setup: Setup, state: State, exchange: Exchange, audience: Indices) -
     return Collected(
         clients=audience,
         mean=total,
-        buffers=buffers.result() if traces else state.buffers,
+        buffers=state.buffers | buffers.result(),
         states=states,
-        trace=Trace.join(traces, torch.from_numpy(np.argsort(np.concatenate(order)))) if traces else None,
+        trace=Trace.join(traces, positions_in(order, state.x.device)) if traces else None,
         gradients=gradients,
         bytes_up=bytes_up,
         bytes_down=bytes_down(state, exchange, audience),
         ledger=state.ledger,
     )
+
+
+def positions_in(order: Sequence[Indices], device: torch.device) -> Tensor:
+    """Where each client of the audience is among the chunks put together, given the positions of each chunk."""
+    return torch.from_numpy(np.argsort(np.concatenate(order))).to(device)
 
 
 def chunks(setup: Setup, exchange: Exchange, audience: Indices) -> Iterator[tuple[Indices, int]]:

@@ -44,13 +44,16 @@ def prepare(setup: Setup, engine: Engine) -> tuple[Setup, Collect]:
     inputs, targets = _first_batch(setup, data, smallest)
     with _tried(setup, f"client {smallest}", inputs, targets):
         network.check_targets(network.outputs(network.x, network.buffers, inputs), data.targets)
-        before = torch.default_generator.get_state()
+        before = streams.generator_state(network.x.device)
         setup = replace(setup, sample_bytes=network.sample_bytes(inputs, targets))
-        setup = replace(setup, is_random=not torch.equal(before, torch.default_generator.get_state()))
+        network.check_left_alone()
+        setup = replace(setup, is_random=not torch.equal(before, streams.generator_state(network.x.device)))
 
     def in_turn() -> tuple[Setup, Collect]:
         return replace(setup, workers=decide(setup, inputs, targets)), loop.collect
 
+    if setup.plan.local_batch_norm and setup.own_layers is None:
+        warnings.warn("local_batch_norm has nothing to keep: the model has no batch-norm layer", stacklevel=2)
     if engine == "loop" or (engine == "auto" and network.prefers_loop):
         return in_turn()
     try:
@@ -66,14 +69,14 @@ def prepare(setup: Setup, engine: Engine) -> tuple[Setup, Collect]:
     return setup, stacked.collect
 
 
-def check_test(setup: Setup, test: ClientData) -> None:
-    """Refuse test data that the model and the loss cannot take.
+def check_test(setup: Setup, test: ClientData, owner: str = "the test data") -> None:
+    """Refuse held-out data that the model and the loss cannot take, by the owner's name.
 
     Raises:
         ConfigurationError: as in `prepare`; the test data are tried in the same way as they will be evaluated.
     """
-    network, (inputs, targets) = setup.network, _first_batch(setup, test, 0)
-    with _tried(setup, "the test data", inputs, targets):
+    network, (inputs, targets) = setup.network, _first_batch(setup, test.pooled, 0)
+    with _tried(setup, owner, inputs, targets):
         outputs = network.outputs(network.x, network.buffers, inputs)
         network.check_targets(outputs, test.targets)
         network.loss(outputs, targets)
@@ -98,8 +101,15 @@ def _tried(setup: Setup, owner: str, inputs: Tensor, targets: Tensor) -> Iterato
     except Exception as error:
         raise ConfigurationError(
             f"the model and the loss cannot take a batch of {owner} "
-            f"(inputs {_kind(inputs)}, targets {_kind(targets)}): {_first_line(error)}"
+            f"(inputs {_kind(inputs)}, targets {_kind(targets)}): {_first_line(error)}{_remedy(error)}"
         ) from error
+
+
+def _remedy(error: Exception) -> str:
+    """What to do about a batch of one, which batch norm cannot take; nothing of other errors."""
+    if "more than 1 value per channel" not in str(error):
+        return ""
+    return ": batch norm needs two samples a batch: raise batch_size, leave such clients out, or use group norm"
 
 
 def _twice(value: Tensor) -> Tensor:

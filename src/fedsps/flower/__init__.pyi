@@ -5,4 +5,7 @@ from .privacy import epsilon as epsilon
 from .secagg import secagg_client_app as secagg_client_app
 from .secagg import secagg_server_app as secagg_server_app
 from .server import federate as federate
+from .server import fitted_columns as fitted_columns
 from .server import server_app as server_app
+from .table import SiteTable as SiteTable
+from .table import columns_of as columns_of

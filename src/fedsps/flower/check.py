@@ -6,43 +6,21 @@ stop the server by what it sends.
 """
 
 import operator
-from dataclasses import dataclass
+from collections.abc import Mapping, Set
 
 import torch
 from flwr.app import RecordDict
-from torch import Tensor
 
-from fedsps.core.contract import TRACE_FIELDS, Exchange, LossAndGradient, Trace
-from fedsps.core.vectors import Tensors, scalars
+from fedsps.core.contract import TRACE_FIELDS, Exchange, Trace
+from fedsps.core.vectors import Tensors, bytes_of, scalars
 from fedsps.engine.answer import Answer
+from fedsps.engine.rehearsal import Rehearsal
 from fedsps.engine.setup import Setup, State
 from fedsps.errors import DataError
 from fedsps.flower import wire
+from fedsps.flower.courier import SMALL
 
 MOST_GRADIENTS = 10**12  # the sum over a cohort fits into 64 bits
-
-
-@dataclass(frozen=True)
-class Rehearsal:
-    """`Work` without data: every loss and gradient is 0. It tells the names and shapes of a message.
-
-    Attributes:
-        steps: the number of batches.
-        iteration: the global iteration of the first step.
-        client: the number of the client; any will do.
-        fraction: the share of a batch in the client's data; any will do.
-    """
-
-    steps: int
-    iteration: int
-    client: Tensor
-    fraction: Tensor
-
-    def loss_and_gradient(self, x: Tensor, step: int) -> LossAndGradient:
-        """A loss of 0 and a gradient of zeros, in the shapes and dtypes of real ones."""
-        return scalars(x, 0.0), torch.zeros_like(x)
-
-    probe = loss_and_gradient
 
 
 def rehearse(setup: Setup, state: State, exchange: Exchange) -> tuple[Tensors, Trace | None]:
@@ -79,20 +57,69 @@ def accept(content: RecordDict, message: Tensors, trace: Trace | None, state: St
         DataError: the client reports an error (its text is cut at 500 characters), or the answer is not of this form.
     """
     if "error" in content.config_records:
-        raise DataError(str(wire.values(content, "error").get("text", "failed"))[:500])
+        raise DataError(wire.plain_text(wire.values(content, "error").get("text", "failed")))
+    expected = {
+        "message": message,
+        "buffers": state.buffers if trace is not None else {},
+        "trace": {} if trace is None else {name: getattr(trace, name) for name in TRACE_FIELDS},
+    }
+    for kind, values in expected.items():
+        _same_names(kind.removesuffix("s"), content.array_records.get(kind, {}).keys(), values.keys())
     try:
         gradients = operator.index(wire.values(content, "facts").get("gradients", 0))
-        sent = {name: wire.tensors(content, name, state.x) for name in ("message", "buffers", "trace")}
+        sent = {kind: wire.tensors(content, kind, state.x) for kind in expected}
     except Exception as error:
         raise DataError(f"the answer cannot be read ({type(error).__name__})") from error
     if not 0 <= gradients <= MOST_GRADIENTS:
         raise DataError(f"it says that it took {gradients:.6g} gradients")
-    _same("message", sent["message"], message)
-    buffers = state.buffers if trace is not None else {}
-    _same("buffer", sent["buffers"], buffers)
-    _same("trace", sent["trace"], {} if trace is None else {name: getattr(trace, name) for name in TRACE_FIELDS})
+    for kind, values in expected.items():
+        _same_form(sent[kind], values)
     kept = None if trace is None else Trace(*(sent["trace"][name] for name in TRACE_FIELDS))
     return Answer(sent["message"], {}, sent["buffers"], kept, gradients)
+
+
+def largest(state: State, message: Tensors, trace: Trace | None) -> int:
+    """The bytes that an answer may have: twice what the rehearsed one has, and room for names and heads.
+
+    Args:
+        state: before the exchange; it tells the buffers.
+        message: the rehearsed one.
+        trace: the rehearsed one, if there is one.
+    """
+    values = [*message.values(), *state.buffers.values(), *([] if trace is None else vars(trace).values())]
+    return SMALL + 2 * bytes_of(values)
+
+
+def far_above(answers: Mapping[int, Answer], factor: float) -> dict[int, str]:
+    """The clients whose answer is far larger than the others', and how much.
+
+    Of each vector that a client sends, the norm in float64 is held against the lower median over the cohort; of a
+    number that it sends, the absolute value, against the square of the factor, since some are squares. A median of 0
+    says nothing, and with two clients the lower median is the smaller answer: three are needed.
+
+    Args:
+        answers: the finite ones, by client.
+        factor: above which an answer is refused; 0 switches it off.
+
+    >>> sizes = torch.tensor([[1.0], [2.0], [9e9]])
+    >>> far_above({client: Answer({"delta": size}, {}, {}, None, 1) for client, size in enumerate(sizes)}, factor=1000)
+    {2: 'its delta has norm 9e+09, over 1000 times the 2 of the cohort'}
+    """
+    if factor == 0 or len(answers) < 3:
+        return {}
+    far: dict[int, str] = {}
+    first = next(iter(answers.values()))
+    for name, value in {**first.message, **first.buffers}.items():
+        if not value.is_floating_point():
+            continue
+        sent = [(answer.message | answer.buffers)[name] for answer in answers.values()]
+        norms = torch.stack([one.double().norm() for one in sent])
+        middle = norms.quantile(0.5, interpolation="lower")
+        limit = factor if value.dim() else factor**2
+        for client, norm in zip(answers, norms.tolist(), strict=True):
+            if 0 < limit * middle < norm:
+                far[client] = f"its {name} has norm {norm:.4g}, over {limit:g} times the {middle:.4g} of the cohort"
+    return far
 
 
 def infinite(answer: Answer) -> str | None:
@@ -122,7 +149,7 @@ def accept_scores(content: RecordDict, held: int) -> dict[str, float]:
     {'train_loss': 0.5}
     """
     if "error" in content.config_records:
-        raise DataError(str(wire.values(content, "error").get("text", "failed"))[:500])
+        raise DataError(wire.plain_text(wire.values(content, "error").get("text", "failed")))
     sent = dict(content.metric_records["scores"]) if "scores" in content.metric_records else {}
     scores = {name: float(value) for name, value in sent.items() if isinstance(value, int | float)}
     asked = {"train_loss"} | ({"test_loss", "test_samples"} if held else set())
@@ -135,12 +162,16 @@ def accept_scores(content: RecordDict, held: int) -> dict[str, float]:
     return scores
 
 
-def _same(kind: str, sent: Tensors, expected: Tensors) -> None:
-    """Refuse other names, shapes or dtypes than were asked for."""
-    missing, more = expected.keys() - sent.keys(), sent.keys() - expected.keys()
+def _same_names(kind: str, sent: Set[str], expected: Set[str]) -> None:
+    """Refuse other names than were asked for, before anything under them is read."""
+    missing, more = expected - sent, sent - expected
     if missing or more:
-        what = f"{kind} {min(missing)} is missing" if missing else f"{kind} {min(more)} was not asked for"
-        raise DataError(what)
+        what = f"{min(missing)} is missing" if missing else f"{min(more)} was not asked for"
+        raise DataError(wire.plain_text(f"{kind} {what}"))
+
+
+def _same_form(sent: Tensors, expected: Tensors) -> None:
+    """Refuse other shapes or dtypes than were asked for."""
     for name, value in expected.items():
         got = sent[name]
         if got.shape != value.shape or got.dtype != value.dtype:

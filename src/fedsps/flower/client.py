@@ -4,6 +4,7 @@ A site lives for one message: Flower may start a new process for each. What must
 is made again from the run configuration, the model function and the data function.
 """
 
+import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,16 +23,20 @@ from fedsps.core.vectors import DTYPES, Tensors
 from fedsps.data.clients import ClientData, Samples, held_out, samples
 from fedsps.engine.answer import Answer, answer
 from fedsps.engine.evaluate import evaluate_clients
-from fedsps.engine.setup import Setup
+from fedsps.engine.own_layers import layers_of
+from fedsps.engine.setup import Setup, suited
 from fedsps.engine.trial import prepare
 from fedsps.errors import ConfigurationError, DataError
-from fedsps.flower import wire
-from fedsps.flower.config import RunConfig
+from fedsps.flower import table, versions, wire
+from fedsps.flower.config import COLUMNS, RunConfig
+from fedsps.flower.policy import Policy, PolicyError
 from fedsps.flower.store import NEVER, Store
+from fedsps.flower.table import SiteTable, columns_of
+from fedsps.model.device import placed
 from fedsps.model.logistic import network_of
 from fedsps.model.network import Loss
 
-log = logging.getLogger("fedsps")
+log = logging.getLogger("flwr.fedsps")  # below Flower's, whose output is the node's log
 Act = Callable[["Site", RecordDict], RecordDict]
 
 
@@ -54,14 +59,15 @@ class LeavesRoundError(DataError):
 
 def client_app(
     model: Callable[[Context], nn.Module],
-    data: Callable[[Context], SiteData],
+    data: Callable[[Context], SiteData | SiteTable],
     loss: Loss = F.cross_entropy,
 ) -> ClientApp:
     """A Flower `ClientApp` for every algorithm of the catalogue.
 
     Args:
         model: makes the module; the server decides its parameters. The context has the run and node configuration.
-        data: loads this client's data; `context.node_config["partition-id"]` says which.
+        data: loads this client's data; `context.node_config["partition-id"]` says which. Of a table it may be
+            `SiteTable`, where the server adds up what all sites tell of theirs (`server_app(..., table=True)`).
         loss: any torch loss of (outputs, targets).
 
     >>> pair = torch.zeros(6, 4), torch.zeros(6, dtype=torch.int64)
@@ -69,13 +75,13 @@ def client_app(
     >>> type(app).__name__
     'ClientApp'
     """
-    acts = {"train.train": Site.work, "train.probe": Site.work, "evaluate": Site.evaluate, "query": Site.introduce}
-    return make_client_app(model, data, loss, acts)
+    acts = {"train.train": Site.work, "train.probe": Site.work, "evaluate": Site.evaluate}
+    return make_client_app(model, data, loss, acts | AROUND)
 
 
 def make_client_app(
     model: Callable[[Context], nn.Module],
-    data: Callable[[Context], SiteData],
+    data: Callable[[Context], SiteData | SiteTable],
     loss: Loss,
     acts: Mapping[str, Act],
     private: bool = False,
@@ -87,7 +93,7 @@ def make_client_app(
         model: makes the module.
         data: loads this client's data.
         loss: of outputs and targets.
-        acts: by type of message, "train", "train.probe", "evaluate" or "query".
+        acts: by type of message, "train", "train.probe", "evaluate", "query" or "query.finished".
         private: whether the site tells nothing of its data; the server then learns of an error's type alone, and a
             client that cannot train leaves the round.
         mods: Flower's.
@@ -99,13 +105,16 @@ def make_client_app(
 
         def handle(message: Message, context: Context) -> Message:
             try:
-                content = act(Site(context, model, data, loss, private), message.content)
+                table.take(context, message.content)
+                content = act(
+                    Site(context, model, data, loss, private, loads=act is not Site.tell_sums), message.content
+                )
             except Exception as error:  # the server is told why, unless that tells too much; the traceback stays here
                 log.exception("client failed")
                 hidden = private or bool(context.run_config.get("clip-norm"))
                 text = (
                     f"{type(error).__name__}, see the log of the client"
-                    if hidden
+                    if hidden and not isinstance(error, PolicyError)
                     else f"{type(error).__name__}: {error}"
                 )
                 if private and message.metadata.message_type != "query":
@@ -131,8 +140,10 @@ class Site:
         data: loads this client's data.
         loss: of outputs and targets.
         private: whether the site tells nothing of its data; it is so in any run with differential privacy.
+        loads: whether the model and the data are needed.
 
     Raises:
+        PolicyError: the site's policy does not allow the run.
         ConfigurationError: partition-id or num-partitions is missing or does not fit, or the data function does not
             return `SiteData`.
         DataError: the samples cannot be used.
@@ -142,11 +153,16 @@ class Site:
         self,
         context: Context,
         model: Callable[[Context], nn.Module],
-        data: Callable[[Context], SiteData],
+        data: Callable[[Context], SiteData | SiteTable],
         loss: Loss,
         private: bool = False,
+        loads: bool = True,
     ) -> None:
+        self._context, self._data = context, data
         self.config = RunConfig.of(context.run_config)
+        self.app = versions.of_app(model)
+        self.policy = Policy.of(context.node_config)
+        self.policy.check(self.app, self.config.privacy)
         self.private = private or self.config.privacy is not None  # then it tells nothing of its data
         torch.set_num_threads(self.config.threads)
         self.partition, self.partitions = (_number(context, key) for key in ("partition-id", "num-partitions"))
@@ -156,14 +172,23 @@ class Site:
             )
         default = platformdirs.user_state_path("fedsps") / "flower"
         self.state_dir = Path(str(context.node_config.get("state-dir", default)))
-        self.network = network_of(model(context).to(DTYPES[self.config.dtype]), loss)
-        site_data = data(context)
+        if loads:
+            self._load(model, loss)
+
+    def _load(self, model: Callable[[Context], nn.Module], loss: Loss) -> None:
+        """The model and the data."""
+        context, device = self._context, self.config.plan.device
+        module = placed(model(context).to(DTYPES[self.config.dtype]), device)
+        self.network = network_of(module, placed(loss, device))
+        site_data = self._data(context)
+        if isinstance(site_data, SiteTable):
+            site_data = SiteData(*site_data.pairs(columns_of(context)))
         if not isinstance(site_data, SiteData):
             raise ConfigurationError(f"the data function must return fedsps' SiteData; got {type(site_data).__name__}")
         inputs, targets = samples(site_data.train, f"partition {self.partition}")
         sizes = np.zeros(self.partitions, dtype=np.int64)  # this machine knows of one client only
         sizes[self.partition] = len(targets)
-        self.train = ClientData(inputs, targets, sizes).to(self.network.x, self.network.accepted)
+        self.train = suited(self.network, ClientData(inputs, targets, sizes))
         self.test = (
             None if site_data.test is None else held_out(site_data.test).to(self.network.x, self.network.accepted)
         )
@@ -177,7 +202,7 @@ class Site:
         """Which partition lives here, and how much it has; the model is tried on one batch.
 
         The trial is made before the first round, so that a model that cannot take this client's data is reported at
-        once. A private site tells neither of its numbers of samples.
+        once. A private site tells neither of its numbers of samples. What it runs is told too, see `versions`.
         """
         prepare(self.setup, "loop")
         held = 0 if self.test is None else len(self.test.targets)
@@ -185,8 +210,38 @@ class Site:
         if self.private:
             size, held = 1, 0  # not told
         return RecordDict(
-            {"facts": wire.facts(partition=self.partition, partitions=self.partitions, samples=size, test_samples=held)}
+            {
+                "facts": wire.facts(
+                    partition=self.partition,
+                    partitions=self.partitions,
+                    samples=size,
+                    test_samples=held,
+                    **versions.own(self.app),
+                )
+            }
         )
+
+    def tell_sums(self, content: RecordDict) -> RecordDict:
+        """Which partition lives here, and the counts, sums and words of its table; see `fedsps.flower.table`.
+
+        Raises:
+            PolicyError: the site's policy does not allow it.
+            ConfigurationError: the run is private, which sums are not; or the data are no table.
+        """
+        self.policy.check_table()
+        if self.private:
+            raise ConfigurationError(
+                f"a private run does not cover the sums of a table: agree on the columns, and set {COLUMNS}"
+            )
+        made = self._data(self._context)
+        if not isinstance(made, SiteTable):
+            raise ConfigurationError(f"the server asks for a table (table=True); the data are {type(made).__name__}")
+        told = made.sums
+        log.info("told to the server: counts, sums, squares and words of %s", ", ".join(told["columns"]))
+        for finding in made.table.findings:
+            log.info("the table: %s", finding)
+        who = {"partition": self.partition, "partitions": self.partitions, "samples": 1, "test_samples": 0}
+        return RecordDict({"facts": wire.facts(**who, sums=json.dumps(told), **versions.own(self.app))})
 
     def work(self, content: RecordDict) -> RecordDict:
         """The client's share of an exchange, from Flower's records to Flower's records.
@@ -196,6 +251,7 @@ class Site:
         model, buffers, received = (wire.tensors(content, name, self.network.x) for name in (*wire.MODEL, "received"))
         done, lost = self.share(wire.values(content, "ask"), model["x"], buffers, received)
         if self.config.privacy is not None:
+            self.policy.spend(self.state_dir, self.config.privacy)
             clipped = {"delta": self.config.privacy.clip(done.message["delta"])}
             facts = wire.facts(gradients=done.gradients, lost=lost)
             return RecordDict({"message": wire.arrays(clipped), "facts": facts})
@@ -227,16 +283,36 @@ class Site:
         setup, _ = prepare(self.setup, "loop")
         exchanges = setup.algorithm.exchanges(round)
         place = [exchange.action for exchange in exchanges].index(str(ask["action"]))
-        fresh = setup.algorithm.client_init(x)
-        store = Store.of(self.state_dir, str(ask["digest"]), self.partition, str(ask["token"]))
+        fresh = setup.client_init(x, buffers)
+        store = self._store(ask)
         kept = store.load(round, place, since) if fresh else {}
+        kept = kept and {name: value.to(x.device) for name, value in kept.items()}
         done = answer(setup, exchanges[place], round, x, buffers, received, self.partition, kept or fresh)
         if fresh:
             store.save(round, place, since, done.own)
         return done, kept is None and since > NEVER
 
+    def forget(self, content: RecordDict) -> RecordDict:
+        """Delete this client's state in a run that is finished, but for the layers that it has for itself."""
+        ask = wire.values(content, "ask")
+        store = self._store(ask)
+        layers = layers_of(self._kept(ask, store)) if self.setup.own_layers is not None else {}
+        store.forget()
+        if layers:
+            store.keep(layers)
+        return RecordDict()
+
+    def _kept(self, ask: Mapping[str, Any], store: Store) -> Tensors:
+        """The state after the last round in which the client was counted; empty if it never was, or lost it."""
+        since = list(ask["since"])[self.partition]
+        return store.load(since + 1, 0, since) or {}
+
+    def _store(self, ask: Mapping[str, Any]) -> Store:
+        """The states of this client in the run that the server names."""
+        return Store.of(self.state_dir, str(ask["digest"]), self.partition, str(ask["token"]))
+
     def evaluate(self, content: RecordDict) -> RecordDict:
-        """The model's loss on this client's data, and loss and accuracy on its own test data.
+        """The loss on this client's data, and loss and accuracy on its own test data, by its own layers if it has some.
 
         Raises:
             ConfigurationError: the run is private, and scores would tell of the data.
@@ -244,19 +320,27 @@ class Site:
         if self.private:
             raise ConfigurationError("the run is private, and that does not cover evaluation by clients")
         model, buffers = (wire.tensors(content, name, self.network.x) for name in wire.MODEL)
+        x = model["x"]
+        if self.setup.own_layers is not None:
+            ask = wire.values(content, "ask")
+            layers = layers_of(self._kept(ask, self._store(ask)) or self.setup.client_init(x, buffers))
+            x, buffers = self.setup.own_layers.into(x, buffers, layers)
         scores: dict[str, int | float | list[int] | list[float]] = {
-            "train_loss": evaluate_clients(self.network, model["x"], buffers, self.train_alone).loss.item()
+            "train_loss": evaluate_clients(self.network, x, buffers, self.train.as_one).loss.item()
         }
         if self.test is not None:
-            loss, accuracy = evaluate_clients(self.network, model["x"], buffers, self.test)
+            loss, accuracy = evaluate_clients(self.network, x, buffers, self.test)
             scores |= {"test_loss": loss.item(), "test_samples": len(self.test.targets)}
             scores |= {} if accuracy.isnan() else {"test_accuracy": accuracy.item()}
         return RecordDict({"scores": MetricRecord(scores)})
 
-    @property
-    def train_alone(self) -> ClientData:
-        """The same data as those of a single client: evaluations go over clients that have samples."""
-        return ClientData(self.train.inputs, self.train.targets, np.array([len(self.train.targets)]))
+
+AROUND: dict[str, Act] = {
+    "query": Site.introduce,
+    "query.table": Site.tell_sums,
+    "query.finished": Site.forget,
+}
+"""What a site does before the first round and after the last, however answers travel."""
 
 
 def _number(context: Context, key: str) -> int:

@@ -5,10 +5,11 @@ each checks it for itself, and a mistake is reported before the first round.
 """
 
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, Self, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, Self, get_args, get_type_hints
 
 from fedsps.checks import choice, count, positive
 from fedsps.core.algorithm import Algorithm
@@ -21,6 +22,12 @@ from fedsps.flower.privacy import Privacy
 from fedsps.methods.notation import Named, parse
 from fedsps.model.network import Network
 from fedsps.runs.spec import Spec
+
+if TYPE_CHECKING:  # pandas comes with it
+    from fedsps.data.columns import Columns
+
+COLUMNS = "table.columns"
+"""The setting that says how rows of the sites' tables become inputs (JSON); see `fedsps.flower.table`."""
 
 ALL = 0
 """Flower's configuration has no null: there 0 stands for a plan's None, "all"."""
@@ -40,6 +47,7 @@ class RunConfig:
         algorithm: as the command line writes it.
         dtype: of the model.
         mean: "mean", "median", "trimmed:0.2" or "clipped:1.0".
+        far_factor: an answer whose norm is above so many times the cohort's lower median is refused; 0: none is.
         clip_norm: differential privacy: the largest norm of a client's change; 0: none.
         noise_multiplier: the noise's std on the sum of the changes, in clipping norms.
         delta: epsilon is told for this delta.
@@ -63,6 +71,7 @@ class RunConfig:
     algorithm: str = "fedsps"
     dtype: str = "float32"
     mean: str = "mean"
+    far_factor: float = 1000.0
     clip_norm: float = 0.0
     noise_multiplier: float = 0.0
     delta: float = 1e-5
@@ -118,6 +127,8 @@ class RunConfig:
             if not getattr(self, name) > 0:
                 raise ConfigurationError(f"{name} must be a number of seconds above 0; got {getattr(self, name)}")
         positive("clipping_range", self.clipping_range)
+        if self.far_factor != 0 and not self.far_factor >= 10:
+            raise ConfigurationError(f"far_factor must be 10 or more, or 0 to refuse none; got {self.far_factor:g}")
         if self.minimum_cohort > (self.plan.cohort or self.minimum_cohort):
             raise ConfigurationError(
                 f"minimum-cohort is {self.minimum_cohort}, but a round has only {self.plan.cohort} clients (cohort)"
@@ -141,6 +152,15 @@ class RunConfig:
                 f"{self.noise_multiplier:g} (to clip without noise: mean = 'clipped:1.0')"
             )
         return Privacy(self.clip_norm, self.noise_multiplier, self.delta)
+
+    @cached_property
+    def columns(self) -> "Columns | None":
+        """How rows of the sites' tables become inputs, where the data are tables."""
+        if COLUMNS not in self.own:
+            return None
+        from fedsps.data.columns import Columns
+
+        return Columns.from_json(json.loads(str(self.own[COLUMNS])))
 
     @cached_property
     def named(self) -> Named:

@@ -1,7 +1,8 @@
 """Who is there: which node serves which partition, and how they are asked.
 
-Nodes come and go, and their ids are random. A node says by itself which partition it serves; the first to say so has it
-until it is gone or silent. A cohort is drawn from partitions, so it is the same whichever nodes serve them.
+Nodes come and go, and their ids are random. A node says by itself which partition it serves (its key must be registered
+for that one, where the server has it in writing); the first to say so has it until it is gone or silent. A cohort is
+drawn from partitions, so it is the same whichever nodes serve them.
 """
 
 import operator
@@ -11,14 +12,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from flwr.app import Message, RecordDict
-from flwr.serverapp import Grid
 
 from fedsps.core.streams import Indices
 from fedsps.errors import ConfigurationError, DataError
-from fedsps.flower import wire
+from fedsps.flower import versions, wire
 from fedsps.flower.config import RunConfig
+from fedsps.flower.courier import SMALL, Courier, LostError
+from fedsps.runs.pins import pinned
 
 PATIENCE = 60.0  # seconds after which a node that has not said who it is, or was refused, is asked again
+FAREWELL = 30.0  # seconds that nodes have to delete the state of a finished run
 MOST_PARTITIONS = 100_000
 MOST_SAMPLES = 10**12  # of one client; the sum over all partitions fits into 64 bits
 
@@ -31,20 +34,32 @@ class Membership:
     again after `PATIENCE` seconds: its data may be in place by then.
 
     Attributes:
-        grid: Flower's way to the nodes.
+        courier: the way to the nodes.
         config: the run configuration.
         nodes: partition -> the node that serves it.
+        last: partition -> the node that served it last, be it silent or gone.
         sizes: partition -> its number of samples.
         held: partition -> samples of its own test data.
         partitions: how many there are; 0 until it is known.
+        app: the digest of the server's app, if it is known.
+        pins: node -> the partition that its key was registered for; None believes the nodes.
+        notes: what is to be told of nodes that do take part.
+        query: the type of the message by which nodes are asked who they are.
+        told: partition -> the sums of its table, where that was asked for.
     """
 
-    grid: Grid
+    courier: Courier
     config: RunConfig
     nodes: dict[int, int] = field(default_factory=dict)
+    last: dict[int, int] = field(default_factory=dict)
     sizes: dict[int, int] = field(default_factory=dict)
     held: dict[int, int] = field(default_factory=dict)
     partitions: int = 0
+    app: str = ""
+    pins: Mapping[int, int] | None = field(default_factory=pinned)
+    notes: list[str] = field(default_factory=list)
+    query: str = "query"
+    told: dict[int, str] = field(default_factory=dict)
     _asked: dict[str, tuple[int, float]] = field(default_factory=dict)  # query -> node, when
     _refused: dict[int, tuple[str, float]] = field(default_factory=dict)  # node -> why, when
 
@@ -56,7 +71,7 @@ class Membership:
 
         It does not wait. What it returns are new complaints: nodes that cannot take part, and why.
         """
-        there = set(self.grid.get_node_ids())
+        there = self.courier.nodes()
         self.nodes = {partition: node for partition, node in self.nodes.items() if node in there}
         now = time.monotonic()
         self._asked = {
@@ -68,21 +83,22 @@ class Membership:
             node: (why, when) for node, (why, when) in self._refused.items() if node in there and now - when < PATIENCE
         }
         new = there - set(self.nodes.values()) - {node for node, _ in self._asked.values()} - self._refused.keys()
-        messages = [Message(RecordDict(), node, "query", ttl=PATIENCE) for node in sorted(new)]
-        for query, message in zip(self.grid.push_messages(messages) if messages else (), messages, strict=True):
-            self._asked[query] = (message.metadata.dst_node_id, now)
-        complaints = []
-        replies = list(self.grid.pull_messages(list(self._asked))) if self._asked else []
-        for reply in sorted(replies, key=lambda reply: reply.metadata.src_node_id):
-            self._asked.pop(reply.metadata.reply_to_message_id, None)
-            if reply.has_error():  # it was lost on the way: the node is asked again
+        messages = [Message(RecordDict(), node, self.query, ttl=PATIENCE) for node in sorted(new)]
+        self._asked |= {query: (node, now) for query, node in self.courier.push(messages).items()}
+        complaints, noted = [], len(self.notes)
+        came = self.courier.pull({query: node for query, (node, _) in self._asked.items()}, SMALL)
+        for node, reply in sorted((self._asked.pop(query)[0], reply) for query, reply in came.items()):
+            if isinstance(reply, LostError):  # on the way: the node is asked again
                 continue
-            node = reply.metadata.src_node_id
-            complaint = self._introduce(node, reply.content)
+            complaint = (
+                f"node {node} cannot take part: {reply}"
+                if isinstance(reply, DataError)
+                else self._introduce(node, reply.content)
+            )
             if complaint is not None:
                 self._refused[node] = (complaint, now)
                 complaints.append(complaint)
-        return complaints
+        return complaints + self.notes[noted:]
 
     def _introduce(self, node: int, content: RecordDict) -> str | None:
         """Take a node in by what it says of itself, or return the complaint."""
@@ -91,9 +107,10 @@ class Membership:
             partition, partitions, size, held = (
                 operator.index(facts[key]) for key in ("partition", "partitions", "samples", "test_samples")
             )
+            theirs = {key: wire.plain_text(facts[key]) for key in versions.own("")}
         except (KeyError, TypeError):
-            why = str(wire.values(content, "error").get("text", "it does not say who it is"))
-            return f"node {node} cannot take part: {why[:500]}"
+            why = wire.values(content, "error").get("text", "it does not say who it is")
+            return f"node {node} cannot take part: {wire.plain_text(why)}"
         if not 0 <= partition < partitions <= MOST_PARTITIONS:
             return (
                 f"node {node} says it is partition {partition:.6g} of {partitions:.6g}: they count from 0, "
@@ -106,13 +123,23 @@ class Membership:
                 f"node {node} says it is partition {partition} of {partitions}, but this run has {self.partitions}: "
                 "give all SuperNodes the same num-partitions in --node-config, or the right one to the setting clients"
             )
+        if self.pins is not None and self.pins.get(node) != partition:
+            told = f"is registered for partition {self.pins[node]}" if node in self.pins else "is registered for none"
+            return f"node {node} says it is partition {partition}, but its key {told}: refused"
+        refused, noted = versions.mismatch(versions.own(self.app), theirs)
+        if refused is not None:
+            return f"node {node} cannot take part: {refused}"
         if partition in self.nodes:
             return (
                 f"nodes {self.nodes[partition]} and {node} both have partition-id {partition}: "
                 "give each SuperNode its own in --node-config"
             )
         self.partitions = partitions
-        self.nodes[partition], self.sizes[partition], self.held[partition] = node, size, held
+        if noted is not None and self.last.get(partition) != node:
+            self.notes.append(f"client {partition}: {noted}")
+        self.nodes[partition] = self.last[partition] = node
+        self.sizes[partition], self.held[partition] = size, held
+        self.told[partition] = str(facts.get("sums", ""))
         return None
 
     @property
@@ -123,7 +150,7 @@ class Membership:
     @property
     def complaints(self) -> list[str]:
         """What keeps nodes that are there from taking part, one sentence for each of them."""
-        return [why for why, _ in self._refused.values()]
+        return [why for why, _ in self._refused.values()] + self.notes
 
     def wait(self, seconds: float, enough: Callable[[], bool]) -> list[str]:
         """Look who is there until it is enough, so many seconds at most; complaints on the way.
@@ -171,53 +198,58 @@ class Membership:
 
     def _absent(self, who: str) -> ConfigurationError:
         """The error for those who did not come: a complaint says more than their absence."""
+        slow = len({node for node, _ in self._asked.values()})
+        there = f" ({slow} nodes are connected and slow: they have not said yet who they are)" if slow else ""
         return ConfigurationError(
             next(
-                iter(self.complaints),
-                f"no sign of {who} within {self.config.start_deadline:g} s: start the SuperNodes, or raise "
+                (why for why, _ in self._refused.values()),
+                f"no sign of {who} within {self.config.start_deadline:g} s{there}: start the SuperNodes, or raise "
                 "start-deadline",
             )
         )
 
-    def ask(self, requests: Mapping[int, RecordDict], kind: str) -> dict[int, RecordDict | DataError]:
+    def ask(
+        self, requests: Mapping[int, RecordDict], kind: str, most: int = SMALL
+    ) -> dict[int, RecordDict | DataError]:
         """The answers by partition, in ascending order; a DataError says why there is none.
 
         A node that does not answer is not waited for again until it has said that it is back.
 
         Args:
             requests: what each partition is sent.
-            kind: the type of the message, "train.train", "train.probe" or "evaluate".
+            kind: the type of the message, "train.train", "train.probe", "evaluate" or "query.finished".
+            most: bytes of one answer; a larger one is not read.
         """
-        by_node = {self.nodes[client]: content for client, content in requests.items() if client in self.nodes}
-        replies = self._ask(by_node, kind)
+        deadline = self.config.deadline
+        messages = [
+            Message(content, self.nodes[client], kind, ttl=deadline + PATIENCE)
+            for client, content in requests.items()
+            if client in self.nodes
+        ]
+        came = self.courier.exchange(messages, deadline, most)
         answers: dict[int, RecordDict | DataError] = {}
         for partition in sorted(requests):
             node = self.nodes.get(partition)
-            if node is None:
-                answers[partition] = DataError("not connected")
-            elif node in replies:
-                answers[partition] = replies[node]
+            reply = None if node is None else came.get(node)
+            if reply is None or isinstance(reply, LostError):
+                answers[partition] = reply or self.silence(partition)
+                self.nodes.pop(partition, None)
             else:
-                answers[partition] = DataError(f"no answer within {self.config.deadline:g} s")
-                del self.nodes[partition]
+                answers[partition] = reply if isinstance(reply, DataError) else reply.content
         return answers
 
-    def _ask(self, requests: Mapping[int, RecordDict], kind: str) -> dict[int, RecordDict | DataError]:
-        """Push, and pull until all have answered or the time is over. Flower's own call looks every 3 s only."""
-        if not requests:
-            return {}
-        deadline = self.config.deadline
-        until = time.monotonic() + deadline
-        messages = [Message(content, node, kind, ttl=deadline + PATIENCE) for node, content in requests.items()]
-        waiting = set(self.grid.push_messages(messages))
-        answers: dict[int, RecordDict | DataError] = {}
-        while waiting:
-            for reply in list(self.grid.pull_messages(waiting)):
-                waiting.discard(reply.metadata.reply_to_message_id)
-                answers[reply.metadata.src_node_id] = (
-                    DataError(f"Flower lost it: {reply.error.reason}") if reply.has_error() else reply.content
-                )
-            if not waiting or time.monotonic() > until:
-                break
-            time.sleep(self.config.poll)
-        return answers
+    def farewell(self, content: RecordDict) -> list[int]:
+        """Tell all nodes that the run is finished; the partitions that did not confirm it in time."""
+        messages = [Message(content, node, "query.finished", ttl=PATIENCE) for node in self.nodes.values()]
+        came = self.courier.exchange(messages, min(FAREWELL, self.config.deadline), SMALL)
+        kept = [client for client, node in self.nodes.items() if isinstance(came.get(node), DataError | None)]
+        return sorted({*kept, *self.missing})
+
+    def silence(self, partition: int) -> DataError:
+        """Why there is no answer of a partition: its node is slow, or it is not there."""
+        node = self.nodes.get(partition)
+        there = self.last.get(partition) in self.courier.nodes()
+        if node is not None:
+            state = "it is connected, but slow" if there else "it is gone"
+            return DataError(f"no answer within {self.config.deadline:g} s: {state}")
+        return DataError("slow: it is connected, but has not said yet that it is back" if there else "not connected")

@@ -4,7 +4,7 @@ Since every message is seen, any algorithm can be carried, robust means can be t
 the round and nobody else. `secagg` is the other way.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from fedsps.engine.session import Scores, check_bound
 from fedsps.engine.setup import Setup, State
 from fedsps.errors import DataError, LowerBoundError
 from fedsps.flower import wire
-from fedsps.flower.check import accept, accept_scores, infinite, rehearse
+from fedsps.flower.check import accept, accept_scores, far_above, infinite, largest, rehearse
 from fedsps.flower.membership import Membership
 from fedsps.flower.transport import Heard
 from fedsps.rules.aggregation import Mean, parse_mean
@@ -71,6 +71,7 @@ class PlainTransport:
             The events, that is who did not answer, was refused, or had lost its state.
         """
         message, trace = rehearse(setup, state, exchange)
+        sent = replace(state, buffers=setup.shared(state.buffers))
         if self.membership.config.privacy is not None:
             trace = None  # nor are buffers sent
         received = wire.arrays(exchange.broadcast(state.server))
@@ -81,11 +82,11 @@ class PlainTransport:
         }
         events = []
         kind = "train.train" if exchange.action == "train" else "train.probe"
-        for client, content in self.membership.ask(requests, kind).items():
+        for client, content in self.membership.ask(requests, kind, largest(sent, message, trace)).items():
             try:
                 if isinstance(content, DataError):
                     raise content
-                answer = accept(content, message, trace, state)
+                answer = accept(content, message, trace, sent)
                 name = infinite(answer)
                 if name is not None:
                     heard.infinite[client] = answer
@@ -100,6 +101,12 @@ class PlainTransport:
                 events.append(f"client {client}: it says that a loss fell below its lower bound")
             except DataError as error:
                 events.append(f"client {client}: {error}")
+        config = self.membership.config
+        factor = config.far_factor if config.privacy is None else 0  # there changes are clipped, and absence would tell
+        for client, why in far_above(heard.sound, factor).items():
+            del heard.sound[client]
+            heard.far.add(client)
+            events.append(f"client {client}: {why}")
         return events
 
     def combine(self, setup: Setup, state: State, exchange: Exchange, heard: Heard, diverged: bool) -> Collected:
@@ -113,8 +120,9 @@ class PlainTransport:
 
         A few broken clients do not hide the objective of the others; if half are not finite, the run itself diverges.
         """
-        model, clients = wire.model(state.result, state.buffers), setup.data.clients
-        answers = self.membership.ask({client: RecordDict(dict(model)) for client in range(clients)}, "evaluate")
+        ask, model = whereabouts(self.digest, state), wire.model(state.result, state.result_buffers)
+        requests = {client: RecordDict({"ask": ask, **model}) for client in range(setup.data.clients)}
+        answers = self.membership.ask(requests, "evaluate")
         scores, events = {}, []
         for client, content in answers.items():
             try:
@@ -127,7 +135,7 @@ class PlainTransport:
         events += [f"client {client}: its loss is not finite" for client in beyond]
         if 2 * len(beyond) < len(scores):
             scores = {client: values for client, values in scores.items() if client not in beyond}
-        return Scores(_means(setup, scores), tuple(events))
+        return Scores(_means(setup, scores), tuple(events), scores)
 
 
 def _means(setup: Setup, scores: dict[int, dict[str, float]]) -> dict[str, float]:
@@ -156,6 +164,11 @@ def request(digest: str, state: State, exchange: Exchange, client: int) -> Confi
         action=exchange.action,
         since=int(state.ledger["since"][client]),
     )
+
+
+def whereabouts(digest: str, state: State) -> ConfigRecord:
+    """By what clients find their state outside of an exchange: the run, and when each one's answer was last counted."""
+    return wire.facts(digest=digest, token=str(int(state.ledger["token"])), since=state.ledger["since"].tolist())
 
 
 def no_mean(values: Tensor, weights: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ References:
 """
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,9 +20,8 @@ import torch
 from torch import Tensor
 
 from fedsps.checks import count, positive
-from fedsps.core.algorithm import Algorithm
+from fedsps.engine.setup import Setup
 from fedsps.errors import ConfigurationError
-from fedsps.model.network import Network
 from fedsps.rules.aggregation import clip, clipped
 
 
@@ -151,6 +150,21 @@ def epsilon(rounds: int, cohort: int, clients: int, noise_multiplier: float, del
     )
 
 
+def composed(answers: Mapping[float, int], delta: float) -> float:
+    """The epsilon of a client's answers in any runs, so many under each noise multiplier; no sampling is counted on.
+
+    >>> bool(composed({2.0: 3, 4.0: 1}, delta=1e-5) > composed({2.0: 3}, delta=1e-5))
+    True
+    """
+    import dp_accounting as dp
+    from dp_accounting.rdp import RdpAccountant
+
+    accountant = RdpAccountant(neighboring_relation=dp.NeighboringRelation.REPLACE_ONE)
+    for noise_multiplier, times in answers.items():
+        accountant.compose(dp.GaussianDpEvent(noise_multiplier / 2), times)
+    return float(accountant.get_epsilon(delta))
+
+
 def gaussian(size: int) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Standard normal numbers out of the operating system's random bytes (Box-Muller): no seed brings them back.
 
@@ -163,7 +177,7 @@ def gaussian(size: int) -> np.ndarray[Any, np.dtype[np.float64]]:
     return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:size]
 
 
-def one_vector_only(feature: str, name: str, algorithm: Algorithm, network: Network) -> None:
+def one_vector_only(feature: str, name: str, setup: Setup) -> None:
     """Refuse algorithms and models whose clients tell more than one vector, the change of the model.
 
     Neither the noise nor the masks cover anything else that is sent, such as control variates or batch statistics.
@@ -171,9 +185,9 @@ def one_vector_only(feature: str, name: str, algorithm: Algorithm, network: Netw
     Args:
         feature: how the message names what is asked for.
         name: of the algorithm, for the message.
-        algorithm: the method; its first two rounds are looked at.
-        network: the model; it must have no buffers.
+        setup: of the run; its algorithm's first two rounds are looked at, and its model must send no buffers.
     """
+    algorithm, buffers = setup.algorithm, setup.shared(setup.network.buffers)
     more = [sent for part in algorithm.parts for sent in (*part.sends, *part.receives)]
     more += [exchange.action for round in (0, 1) for exchange in algorithm.exchanges(round)[:-1]]
     if more:
@@ -181,8 +195,9 @@ def one_vector_only(feature: str, name: str, algorithm: Algorithm, network: Netw
             f"{feature} is for algorithms whose clients send the change of the model alone, such as fedsps, feddecsps, "
             f"fedavg or fedams; {name} exchanges {', '.join(dict.fromkeys(more))} as well"
         )
-    if network.buffers:
+    if buffers:
         raise ConfigurationError(
-            f"{feature} does not cover a model's buffers, and this one has {min(network.buffers)}: use group norm "
-            "instead of batch norm (norm = group for resnet18), and attributes instead of buffers for constants"
+            f"{feature} does not cover a model's buffers, and this one has {min(buffers)}: use group norm "
+            "instead of batch norm (norm = group for resnet18) or leave it to the clients (local-batch-norm), and "
+            "attributes instead of buffers for constants"
         )

@@ -14,15 +14,14 @@ References:
     CCS 2020.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, RecordDict
 from flwr.client.mod import secaggplus_mod
 from flwr.clientapp import ClientApp
 from flwr.common import Code, FitIns, FitRes, Status, ndarrays_to_parameters, parameters_to_ndarrays
@@ -30,8 +29,8 @@ from flwr.compat.common import recorddict_compat as legacy
 from flwr.server import LegacyContext
 from flwr.server.workflow import SecAggPlusWorkflow
 from flwr.server.workflow.constant import MAIN_CONFIGS_RECORD, MAIN_PARAMS_RECORD, Key
-from flwr.serverapp import Grid, ServerApp
-from torch import nn
+from flwr.serverapp import ServerApp
+from torch import Tensor, nn
 
 from fedsps.core.contract import Exchange
 from fedsps.core.streams import Indices
@@ -41,24 +40,21 @@ from fedsps.engine.answer import Answer
 from fedsps.engine.round import Collected
 from fedsps.engine.session import Scores, check_bound
 from fedsps.engine.setup import Setup, State
-from fedsps.errors import ConfigurationError, LowerBoundError
-from fedsps.flower.client import LeavesRoundError, Site, SiteData, make_client_app
+from fedsps.errors import ConfigurationError, DataError, LowerBoundError
+from fedsps.flower.client import AROUND, LeavesRoundError, Site, SiteData, make_client_app
 from fedsps.flower.membership import Membership
 from fedsps.flower.plain import request
 from fedsps.flower.privacy import one_vector_only
+from fedsps.flower.protocol import BELOW, INFINITE, Asked, checked_shares
 from fedsps.flower.server import server_app
 from fedsps.flower.transport import Heard
 from fedsps.model.network import Loss
 
 LEAST, MOST = 3, 1000  # clients: of two, each would see the other's change; the sum of 1024 would overflow
-KEYS = 2  # of the protocol's four stages are for keys
-BESIDE = ("loss", "stepsize", "clipped")
-"""What travels behind the change: the client's mean loss and stepsize, and the range if a value is beyond it or 0."""
-
-
-INFINITE = "its change or its loss is not finite"
-BELOW = "a loss fell below its lower bound"
-"""The two reasons for leaving a round that the server is told."""
+BESIDE = ("loss", "stepsize", "clipped", "known")
+"""What travels behind the change: the client's mean loss and stepsize, the range if a value is beyond it or 0, and half
+of the range, which everybody knows: its mean is wrong if a vector was damaged or a mask is left."""
+STEPS = 2**22  # to which the range is rounded
 
 
 def secagg_client_app(
@@ -69,12 +65,12 @@ def secagg_client_app(
     The server gets no sizes, losses or scores of a single client, and of an error its type alone.
 
     Args:
-        model: makes the module; it must have no buffers.
+        model: makes the module; it must have no buffers, but for those that stay at the clients.
         data: loads this client's data.
         loss: any torch loss of (outputs, targets).
     """
-    acts = {"train": train, "query": Site.introduce}
-    return make_client_app(model, data, loss, acts, private=True, mods=[secaggplus_mod])
+    mods = [checked_shares, secaggplus_mod]
+    return make_client_app(model, data, loss, {"train": train} | AROUND, private=True, mods=mods)
 
 
 def secagg_server_app(
@@ -85,7 +81,7 @@ def secagg_server_app(
     """As `server_app`, for algorithms that send delta alone; the clients evaluate nothing.
 
     Args:
-        model: makes the module; it must have no buffers.
+        model: makes the module; it must have no buffers, but for those that stay at the clients.
         test: loads the server's own test data, the only data that the model is evaluated on.
         loss: the clients' loss.
     """
@@ -101,7 +97,7 @@ def train(site: Site, content: RecordDict) -> RecordDict:
     """
     instructions = legacy.recorddict_to_fitins(content, keep_input=True)
     x = torch.from_numpy(parameters_to_ndarrays(instructions.parameters)[0]).to(site.network.x.device)
-    done, _ = site.share(instructions.config, x, {}, {})
+    done, _ = site.share(instructions.config, x, site.network.buffers, {})
     values = vector(done, int(instructions.config["round"]), site.partition, float(instructions.config["range"]))
     parameters = ndarrays_to_parameters([values])
     result = FitRes(Status(Code.OK, ""), parameters, num_examples=1, metrics={"gradients": done.gradients})
@@ -109,7 +105,7 @@ def train(site: Site, content: RecordDict) -> RecordDict:
 
 
 def vector(done: Answer, round: int, client: int, limit: float) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """The client's change and, behind it, `BESIDE`: `[d] -> [d + 3]`, float64.
+    """The client's change and, behind it, `BESIDE`: `[d] -> [d + 4]`, float64.
 
     The server can check no vector that it does not see, so what is wrong with one is found here.
 
@@ -126,11 +122,11 @@ def vector(done: Answer, round: int, client: int, limit: float) -> np.ndarray[An
     >>> trace = Trace(losses=torch.tensor([0.5, 0.25]), stepsizes=torch.tensor([1.0, 3.0]), gap=torch.tensor(0.25))
     >>> done = Answer({"delta": torch.tensor([0.25, -9.0])}, {}, {}, trace, gradients=2)
     >>> vector(done, round=0, client=0, limit=8.0).tolist()
-    [0.25, -9.0, 0.375, 2.0, 8.0]
+    [0.25, -9.0, 0.375, 2.0, 8.0, 4.0]
     """
     assert done.trace is not None, "the one exchange is training"
     means = torch.stack([done.trace.losses.mean(), done.trace.stepsizes.mean()])
-    values = torch.cat([done.message["delta"].double(), means.double()]).cpu()
+    values = torch.cat([done.message["delta"].cpu().double(), means.cpu().double()])
     if not values.isfinite().all():
         raise LeavesRoundError(INFINITE)
     try:
@@ -138,7 +134,31 @@ def vector(done: Answer, round: int, client: int, limit: float) -> np.ndarray[An
     except LowerBoundError:
         raise LeavesRoundError(BELOW) from None
     clipped = bool((values.abs() > limit).any())
-    return np.append(values.numpy(), limit * clipped)
+    return np.append(values.numpy(), [limit * clipped, limit / 2])
+
+
+def fault(mean: Tensor, clients: int, limit: float) -> str | None:
+    """What is wrong with the mean of so many vectors; None if nothing is seen.
+
+    Damaged vectors, wrong masks and weights other than 1 are seen. A client that knows the protocol and lies about its
+    change is not: it can leave the known numbers as they should be.
+
+    >>> fault(torch.tensor([0.1, 0.5, 1.0, 0.0, 4.0]), clients=5, limit=8.0)
+    >>> fault(torch.tensor([0.1, 0.5, 1.0, 20.8, 4.0]), clients=5, limit=8.0)
+    '13 of 5 clients would have clipped values'
+    """
+    tolerance = 4 * limit / STEPS
+    if not bool(mean.isfinite().all()):
+        return "it is not finite"
+    clipped, known = mean[-2:].double().tolist()
+    many = clipped / limit * clients
+    if abs(many - round(many)) > 0.01 or not 0 <= round(many) <= clients:
+        return f"{many:.4g} of {clients} clients would have clipped values"
+    if abs(known - limit / 2) > tolerance:
+        return f"the mean of a number that is {limit / 2:g} for all is {known:.6g}"
+    if bool((mean.abs() > limit + tolerance).any()):
+        return f"a mean of numbers up to {limit:g} is {mean.abs().max().item():.6g}"
+    return None
 
 
 def needed(cohort: int) -> int:
@@ -168,7 +188,7 @@ class SecureTransport:
     def check(self, setup: Setup) -> None:
         """Refuse what does not go with sums of masked vectors."""
         config = self.membership.config
-        one_vector_only("secure aggregation", config.algorithm, setup.algorithm, setup.network)
+        one_vector_only("secure aggregation", config.algorithm, setup)
         for name, value, only in (("weights", config.plan.weights, "uniform"), ("mean", config.mean, "mean")):
             if value != only:
                 raise ConfigurationError(f"secure aggregation knows sums alone: {name} must be {only!r}; got {value!r}")
@@ -200,8 +220,8 @@ class SecureTransport:
             for client in (answering if len(answering) >= least else there)
         }
         clients = {nodes[client]: client for client in there}
-        asked = Asked(self.membership.grid, requests)
-        self._aggregate(asked, state.round, least)
+        asked = Asked(self.membership.courier, requests, len(state.x) + len(BESIDE), config.deadline)
+        broke = self._aggregate(asked, state.round, least)
         heard.infinite.update({clients[node]: None for node in asked.left(INFINITE)})
         bound = f"round {state.round + 1}: {BELOW}; set `lower` lower. The losses are in the clients' logs"
         heard.below.update({clients[node]: LowerBoundError(bound) for node in asked.left(BELOW)})
@@ -209,7 +229,16 @@ class SecureTransport:
         events = [f"client {clients[node]}: {reason}" for node, reason in sorted(asked.reasons.items())]
         if not asked.nodes:
             heard.unused = len(asked.vectors)
-            return [*events, "secure aggregation broke off"]
+            for client in {clients[node] for node in asked.silent}:
+                nodes.pop(client, None)  # it is asked again once it has said that it is back
+            return [*events, f"secure aggregation broke off{broke}"]
+        wrong = fault(asked.mean, len(asked.nodes), limit)
+        if wrong is not None:
+            raise DataError(
+                f"round {state.round + 1}: the sum of {len(asked.nodes)} clients cannot be right: {wrong}. A client is "
+                "broken, and sums do not tell which; they are not taken twice, since two could tell more than one. The "
+                f"model is that of round {state.round}: run it again to go on from there"
+            )
         heard.sound.update(sorted((clients[node], asked) for node in asked.nodes))
         absent = set(audience.tolist()) - heard.sound.keys() - set(heard.refused)
         return events + [f"client {client}: not in the sum" for client in sorted(absent)]
@@ -231,7 +260,7 @@ class SecureTransport:
         if diverged:
             return collected
         asked: Asked = next(iter(heard.sound.values()))
-        delta, (loss, stepsize, clipped) = asked.mean[: -len(BESIDE)], asked.mean[-len(BESIDE) :].tolist()
+        delta, (loss, stepsize, clipped, _) = asked.mean[: -len(BESIDE)], asked.mean[-len(BESIDE) :].tolist()
         limit = self.membership.config.clipping_range
         many = round(clipped / limit * len(clients))
         return replace(
@@ -247,83 +276,28 @@ class SecureTransport:
         """Nothing: scores of single clients are not asked for, since no masked sum would carry them."""
         return Scores({})
 
-    def _aggregate(self, asked: "Asked", round: int, least: int) -> None:
-        """Run Flower's workflow for one round; `asked` plays all the parts that it calls on, and then has the mean."""
+    def _aggregate(self, asked: Asked, round: int, least: int) -> str:
+        """Run Flower's workflow for one round; `asked` plays all the parts that it calls on, and then has the mean.
+
+        What the workflow itself stumbles over, such as shares that give no key, is told in the place of a sum.
+        """
         config = self.membership.config
         workflow = SecAggPlusWorkflow(
-            1.0, least, max_weight=1.0, clipping_range=config.clipping_range, timeout=config.deadline
+            1.0,
+            least,
+            max_weight=1.0,
+            clipping_range=config.clipping_range,
+            quantization_range=STEPS,
+            timeout=config.deadline,
         )
         if self.context is None:
             raise ConfigurationError("secure aggregation needs Flower's context: use secagg_server_app")
         context = LegacyContext(self.context, strategy=cast(Any, asked), client_manager=cast(Any, asked))
         context.state.config_records[MAIN_CONFIGS_RECORD] = ConfigRecord({Key.CURRENT_ROUND: round + 1})
         context.state.array_records[MAIN_PARAMS_RECORD] = ArrayRecord()
-        workflow(cast(Any, asked), context)
-
-
-class Asked:
-    """What Flower's workflow takes for grid, strategy and clients: one round's requests, and room for the mean.
-
-    Attributes:
-        silent: nodes that did not share their keys; Flower's unmasking needs those of all.
-        reasons: why nodes left the round, for those that said so.
-        vectors: nodes whose masked vector is in.
-        nodes: those in the mean; none if the protocol broke off.
-        mean: of their vectors.
-        gradients: what they cost.
-    """
-
-    def __init__(self, grid: Grid, requests: dict[int, FitIns]) -> None:
-        self.grid = grid
-        self.requests = requests
-        self.stage = 0
-        self.silent: set[int] = set()
-        self.reasons: dict[int, str] = {}
-        self.vectors: set[int] = set()
-        self.nodes: list[int] = []
-        self.mean = torch.empty(0)
-        self.gradients = 0
-
-    def left(self, reason: str) -> list[int]:
-        """The nodes that left the round for this reason."""
-        return [node for node, given in self.reasons.items() if given == reason]
-
-    def send_and_receive(self, messages: Iterable[Message], timeout: float | None = None) -> list[Message]:
-        """One stage of the protocol; if the keys of one are missing after the first two, it ends.
-
-        Flower's workflow goes on with those that are left and fails at the unmasking; an empty answer ends it at once.
-
-        Args:
-            messages: those of this stage, one a node.
-            timeout: seconds that the nodes have.
-        """
-        messages = list(messages)
-        replies = list(self.grid.send_and_receive(messages, timeout=timeout))
-        self.stage += 1
-        heard = {reply.metadata.src_node_id for reply in replies if not reply.has_error()}
-        if self.stage <= KEYS:
-            self.silent = {message.metadata.dst_node_id for message in messages} - heard
-        elif self.stage == KEYS + 1:
-            self.vectors = heard
-            for reply in replies:
-                for reason in (INFINITE, BELOW):
-                    if reply.has_error() and reason in (reply.error.reason or ""):
-                        self.reasons[reply.metadata.src_node_id] = reason
-        return [] if self.silent else replies
-
-    def num_available(self) -> int:
-        """How many clients there are to ask; Flower's workflow wants to know."""
-        return len(self.requests)
-
-    def configure_fit(self, server_round: int, parameters: Any, client_manager: Any) -> list[tuple[Any, FitIns]]:
-        """The requests by node, in the place of a strategy's choice of clients."""
-        return [(SimpleNamespace(node_id=node), ins) for node, ins in self.requests.items()]
-
-    def aggregate_fit(
-        self, server_round: int, results: list[tuple[Any, FitRes]], failures: list[Any]
-    ) -> tuple[None, dict[str, Any]]:
-        """Keep the mean, which every result holds after the unmasking, and the sum of the costs."""
-        self.nodes = [proxy.node_id for proxy, _ in results]
-        self.mean = torch.from_numpy(parameters_to_ndarrays(results[0][1].parameters)[0])
-        self.gradients = sum(int(res.metrics.get("gradients", 0)) for _, res in results)
-        return None, {}
+        try:
+            workflow(cast(Any, asked), context)
+        except Exception as error:
+            asked.nodes = []
+            return f": it cannot be unmasked ({type(error).__name__})"
+        return ""

@@ -4,7 +4,9 @@ The rounds are those of `fedsps.engine.session`, with a collector that asks node
 saved when it is done; a server that was killed goes on after the last one when the run is started again.
 """
 
+import json
 import secrets
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +16,7 @@ import numpy as np
 import platformdirs
 import torch
 import torch.nn.functional as F
-from flwr.app import Context
+from flwr.app import Context, RecordDict
 from flwr.serverapp import Grid, ServerApp
 from torch import nn
 
@@ -23,22 +25,29 @@ from fedsps.core.contract import Exchange
 from fedsps.core.streams import Indices
 from fedsps.core.vectors import DTYPES, Tensors
 from fedsps.data.clients import ClientData, Samples, held_out
-from fedsps.engine.history import COLUMNS, FEDERATION_COLUMNS, Row
+from fedsps.data.columns import Columns
+from fedsps.engine import history
+from fedsps.engine.history import Row
 from fedsps.engine.round import Collected
-from fedsps.engine.session import Scores, Session, on_test
+from fedsps.engine.session import Scores, Session, on_held_out
 from fedsps.engine.setup import Setup, State, start
 from fedsps.errors import ConfigurationError, DataError, FedspsError
-from fedsps.flower.config import RunConfig
+from fedsps.flower import versions
+from fedsps.flower.config import COLUMNS, RunConfig
+from fedsps.flower.courier import Courier
 from fedsps.flower.membership import Membership
-from fedsps.flower.plain import PlainTransport
+from fedsps.flower.plain import PlainTransport, whereabouts
 from fedsps.flower.privacy import epsilon, explain, one_vector_only
 from fedsps.flower.store import NEVER
+from fedsps.flower.table import given, together
 from fedsps.flower.transport import Heard, MakeTransport, Transport
 from fedsps.model.logistic import network_of
 from fedsps.model.network import Loss, Network
 from fedsps.runs.checkpoint import Checkpoint
 from fedsps.runs.files import only_one
+from fedsps.runs.predict import kind_of_outputs
 from fedsps.runs.result import SUMMARY, Result, frame
+from fedsps.runs.scores import told_table
 from fedsps.runs.spec import Spec
 
 
@@ -47,6 +56,7 @@ def server_app(
     test: Callable[[Context], Samples] | None = None,
     loss: Loss = F.cross_entropy,
     transport: MakeTransport = PlainTransport,
+    table: bool = False,
 ) -> ServerApp:
     """A Flower `ServerApp` for every algorithm of the catalogue.
 
@@ -55,6 +65,8 @@ def server_app(
         test: loads the server's own test data, if it has any.
         loss: the clients' loss.
         transport: how answers travel; see `fedsps.flower.secagg` for sums that hide single clients.
+        table: whether the sites' data are tables (`SiteTable`): their columns are fitted to the sums of all of them
+            before the model is made, which finds them by `columns_of(context)`.
 
     >>> type(server_app(lambda context: nn.Linear(4, 3))).__name__
     'ServerApp'
@@ -66,14 +78,40 @@ def server_app(
         """Read the configuration, draw the model, run; an error of ours is said in the log before it is raised."""
         try:
             config = RunConfig.of(context.run_config)
+            if table and config.columns is None:
+                columns = fitted_columns(grid, config, versions.of_app(model))
+                context.run_config = {**context.run_config, COLUMNS: json.dumps(columns.json())}
+                config = RunConfig.of(context.run_config)
             with streams.torch_seed(config.plan.seed, "model"):
                 module = model(context)
-            federate(grid, config, module, None if test is None else test(context), loss, transport, context)
+            held = None if test is None else test(context)
+            federate(grid, config, module, held, loss, transport, context, versions.of_app(model))
         except FedspsError as error:
             say(f"error: {error}")
             raise
 
     return app
+
+
+def fitted_columns(grid: Grid, config: RunConfig, app: str = "") -> Columns:
+    """How rows of all sites' tables become inputs: one exchange, in which each site tells the sums of its own.
+
+    Args:
+        grid: Flower's way to the nodes.
+        config: the run configuration.
+        app: the digest of the app, which nodes must have too; empty asks for none.
+
+    Raises:
+        ConfigurationError: nodes that did not come in time, a site that does not tell, or tables that do not fit.
+    """
+    membership = Membership(Courier(grid, config.poll), config, app=app, query="query.table")
+    membership.count()
+    membership.known_sizes()
+    columns = together(membership.told)
+    say(
+        f"the tables of {membership.partitions} clients: {len(columns.features)} inputs, {len(columns.classes)} classes"
+    )
+    return columns
 
 
 def federate(
@@ -84,6 +122,7 @@ def federate(
     loss: Loss = F.cross_entropy,
     transport: MakeTransport = PlainTransport,
     context: Context | None = None,
+    app: str = "",
 ) -> Result:
     """Run a federation to its end, from the last checkpoint if there is one, and write its run folder.
 
@@ -95,6 +134,7 @@ def federate(
         loss: the clients' loss.
         transport: how answers travel.
         context: Flower's, for transports that need it.
+        app: the digest of the app, which nodes must have too; empty asks for none.
 
     Returns:
         The trained model with its history, as it lies in the run folder `RUNS/DIGEST`.
@@ -106,16 +146,19 @@ def federate(
     """
     torch.set_num_threads(config.threads)
     network = network_of(module.to(DTYPES[config.dtype]), loss)
-    membership = Membership(grid, config)
+    beside = {} if config.columns is None else given(config.columns)
+    membership = Membership(Courier(grid, config.poll, beside), config, app=app)
     spec = config.spec(network, membership.count())
     folder = Path(config.runs or platformdirs.user_data_path("fedsps") / "runs").expanduser().resolve() / spec.digest
     folder.mkdir(parents=True, exist_ok=True)
     server = Server(membership, transport(membership, context, spec.digest))
     with only_one(folder, f"another server works on this run in {folder}: wait for it, or stop it"):
-        return _run(server, network, spec, RunFolder(folder, spec.digest, str(network.x.device)), test)
+        return _run(server, network, spec, RunFolder(folder, spec.digest, str(network.x.device)), test, loss)
 
 
-def _run(server: "Server", network: Network, spec: Spec, folder: "RunFolder", test: Samples | None) -> Result:
+def _run(
+    server: "Server", network: Network, spec: Spec, folder: "RunFolder", test: Samples | None, loss: Loss
+) -> Result:
     """The rounds themselves, once the folder is locked, and what is written at the end."""
     membership, config = server.membership, server.config
     folder.forget_finished()
@@ -128,40 +171,58 @@ def _run(server: "Server", network: Network, spec: Spec, folder: "RunFolder", te
         say(f"going on after round {saved[0].round}")
     setup = _setup(config, ClientData(torch.empty(0), torch.empty(0), sizes), network)
     server.transport.check(setup)
+    if setup.own_layers is not None and test is not None:
+        raise ConfigurationError(
+            "the server has no batch-norm layers of its own to test with (local-batch-norm): leave its test data out, "
+            "and give the clients theirs (SiteData.test)"
+        )
     held = None if test is None else held_out(test).to(network.x, network.accepted)
 
     def evaluate(state: State) -> Scores:
         """What the clients say of the model, and what the server's own test data say."""
         scores = server.evaluate(setup, state)
-        return Scores(scores.values | on_test(setup, state, held), scores.events)
+        return Scores(scores.values | on_held_out(setup, state, held), scores.events, scores.clients)
 
     state = start(setup, _new_ledger(sizes))
     session = Session(setup, state, server.collect, evaluate, membership.complaints)
     say(f"{config.algorithm} with {len(sizes)} clients, {config.plan.rounds} rounds; run folder {folder.folder}")
     cohort = config.plan.active(len(sizes))
-    session.run(
-        callback=lambda row: say(line(row, config.plan.rounds, cohort)),
-        saver=folder,
-        save_seconds=0,
-    )
+    began = time.monotonic()
+
+    def tell(row: Row) -> None:
+        """The round's line, with all the time that it took: training, evaluation and saving."""
+        nonlocal began
+        took, began = time.monotonic() - began, time.monotonic()
+        say(line(row | {"seconds": took}, config.plan.rounds, cohort))
+
+    session.run(callback=tell, saver=folder, save_seconds=0)
     if session.diverged_at is not None:
         say(f"diverged in round {session.diverged_at}: the model is that of round {session.state.round}")
-    facts: dict[str, Any] = {"clients": len(sizes), "model": _short(network)}
+    facts: dict[str, Any] = {"clients": len(sizes), "model": _short(network), "outputs": kind_of_outputs(loss)}
     if server.tells:
         facts["train_samples"] = int(sizes.sum())
+    if config.columns is not None:
+        facts["class_names"] = list(config.columns.classes)
     if config.privacy is not None:
         counted = session.state.ledger["counted"].tolist()
         facts["privacy"] = config.privacy.claim(counted, session.state.round, cohort)
         say(explain(facts["privacy"]))
+    end = session.end
     result = Result(
-        model=network.module(session.state.result, session.state.buffers),
-        history=frame(session.rows, [*COLUMNS, *FEDERATION_COLUMNS]),
+        model=network.module(end.x, end.buffers),
+        history=frame(session.rows, [*history.COLUMNS, *history.FEDERATION_COLUMNS]),
         spec=spec,
         diverged_at=session.diverged_at,
         data=facts,
+        columns=config.columns,
+        clients=told_table(session.told, sizes, session.state.tally) if server.tells and session.told else None,
     )
     result.save(folder.folder)
     folder.forget()
+    if setup.client_init(state.x, state.buffers):
+        left = membership.farewell(RecordDict({"ask": whereabouts(spec.digest, session.state)}))
+        if left:
+            say(f"the states of clients {', '.join(map(str, left))} stay on their disks: they did not answer")
     say(f"finished: {folder.folder}")
     return result
 
@@ -179,9 +240,11 @@ def _setup(config: RunConfig, data: ClientData, network: Network) -> Setup:
         raise ConfigurationError(
             f"mean = {config.mean!r} is for algorithms that send delta alone; {config.algorithm} also sends {sent}"
         )
-    if config.privacy is not None:
-        one_vector_only("differential privacy (clip-norm)", config.algorithm, algorithm, network)
     setup = config.setup(network, data)
+    if config.privacy is not None:
+        one_vector_only("differential privacy (clip-norm)", config.algorithm, setup)
+    if setup.own_layers is not None and config.plan.restore_best:
+        raise ConfigurationError("restore-best is not for local-batch-norm: sites keep their layers of the last round")
     if config.minimum_cohort > data.clients:
         raise ConfigurationError(
             f"minimum-cohort is {config.minimum_cohort}, but there are only {data.clients} clients"

@@ -4,8 +4,10 @@ Control variates, caps of stepsizes and what compression left over belong to the
 """
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import rmtree
 
 from safetensors import safe_open
 from safetensors.torch import save_file
@@ -14,6 +16,7 @@ from fedsps.core.files import replace_file
 from fedsps.core.vectors import Tensors
 from fedsps.errors import ConfigurationError, DataError
 
+LAYERS = "layers.safetensors"
 NEVER = -1  # the round in which a client last took part, if it never did
 
 
@@ -73,9 +76,21 @@ class Store:
         self.folder.mkdir(parents=True, exist_ok=True)
         tensors = {name: value.detach().clone().contiguous() for name, value in state.items()}
         replace_file(self._path(round, exchange), lambda partial: save_file(tensors, partial, self._notes))
-        for other in self.folder.glob("*.safetensors"):
+        for other in self.folder.glob("*-*.safetensors"):
             if int(other.name.partition("-")[0]) not in (since, round):
                 other.unlink(missing_ok=True)
+
+    def forget(self) -> None:
+        """Delete the states of this partition in this run: it is finished."""
+        rmtree(self.folder, ignore_errors=True)
+        with suppress(OSError):  # other partitions of this node may have theirs in it
+            self.folder.parent.rmdir()
+
+    def keep(self, layers: Tensors) -> None:
+        """Write the layers that the client has for itself, by the names of the model's `state_dict`, to stay."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        tensors = {name: value.detach().clone().contiguous() for name, value in layers.items()}
+        replace_file(self.folder / LAYERS, lambda partial: save_file(tensors, partial))
 
     @property
     def _notes(self) -> dict[str, str]:

@@ -26,6 +26,7 @@ class Heard:
         sound: answers that count.
         infinite: answers with NaN or infinity: the client diverged, or is broken.
         below: clients that saw a loss below its bound.
+        far: clients whose answer was far larger than the others'.
         silent: clients that did not answer; the next attempt may do without them.
         unused: answers that were sound, but too few to be used.
 
@@ -37,13 +38,14 @@ class Heard:
     sound: dict[int, Any] = field(default_factory=dict)
     infinite: dict[int, Any] = field(default_factory=dict)
     below: dict[int, LowerBoundError] = field(default_factory=dict)
+    far: set[int] = field(default_factory=set)
     silent: set[int] = field(default_factory=set)
     unused: int = 0
 
     @property
     def refused(self) -> list[int]:
         """Clients that need not be asked again: what they compute is decided by the seed."""
-        return [*self.infinite, *self.below]
+        return [*self.infinite, *self.below, *self.far]
 
     def again(self) -> None:
         """Before another attempt: nothing of the last one counts, but for what no repetition would mend."""

@@ -15,6 +15,7 @@ from torch import Tensor
 from fedsps.core.vectors import Tensors
 
 MODEL = ("model", "buffers")  # the records that a model travels in
+LONGEST = 500  # characters of a text that a client wrote
 
 
 def model(x: Tensor, buffers: Tensors) -> dict[str, ArrayRecord]:
@@ -50,6 +51,17 @@ def facts(**plain: Any) -> ConfigRecord:
 def values(content: RecordDict, name: str) -> Mapping[str, Any]:
     """The plain values of a record; empty if there is no such record."""
     return dict(content.config_records[name]) if name in content.config_records else {}
+
+
+def plain_text(text: object) -> str:
+    r"""What a client wrote, as it may stand in a line of a log: short, and without control characters.
+
+    It can neither begin a line of its own nor move a terminal's cursor.
+
+    >>> plain_text("disk\nfinished: all is well\x1b[2J")
+    'disk finished: all is well [2J'
+    """
+    return "".join(sign if sign.isprintable() else " " for sign in str(text)[:LONGEST])
 
 
 def error(text: str) -> RecordDict:

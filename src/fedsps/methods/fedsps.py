@@ -17,6 +17,7 @@ class FedSPS(Algorithm):
         cap: gamma_b, the largest stepsize.
         lower: l*, a lower bound of the losses, one number or one for each client; 0 is one for most losses.
         smoothing: "paper" or "loizou" lets each client's cap move (see `SPS`); off by default.
+        reset: whether a smoothed cap begins anew in each round; the paper leaves it open.
         server_stepsize: how far the server goes along the mean change.
 
     References:
@@ -41,7 +42,8 @@ class FedSPS(Algorithm):
         cap: float = 1.0,
         lower: Lower = 0.0,
         smoothing: Smoothing | None = None,
+        reset: bool = False,
         server_stepsize: float = 1.0,
     ) -> None:
-        rule = SPS(scale=scale, cap=cap, lower=lower, smoothing=smoothing)
+        rule = SPS(scale=scale, cap=cap, lower=lower, smoothing=smoothing, reset=reset)
         super().__init__(stepsize=rule, server=Average(server_stepsize))

@@ -18,6 +18,7 @@ class FedSPSGlobal(Algorithm):
         cap: gamma_b, the largest stepsize.
         lower: l*, a lower bound of the losses, one number or one for each client.
         smoothing: "paper" or "loizou" lets each client's cap move (see `SPS`).
+        reset: whether a smoothed cap begins anew in each round; the paper leaves it open.
         formula: "a" as above; "b" and "c" are in `GlobalStepsize`.
         initial: the first round's stepsize; None asks one client for its own.
         server_stepsize: how far the server goes along the mean change.
@@ -38,10 +39,11 @@ class FedSPSGlobal(Algorithm):
         cap: float = 1.0,
         lower: Lower = 0.0,
         smoothing: Smoothing | None = None,
+        reset: bool = False,
         formula: Formula = "a",
         initial: float | None = None,
         server_stepsize: float = 1.0,
     ) -> None:
-        local = SPS(scale=scale, cap=cap, lower=lower, smoothing=smoothing)
+        local = SPS(scale=scale, cap=cap, lower=lower, smoothing=smoothing, reset=reset)
         rule = GlobalStepsize(local=local, formula=formula, initial=initial)
         super().__init__(stepsize=rule, server=Average(server_stepsize))

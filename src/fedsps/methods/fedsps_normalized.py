@@ -17,6 +17,7 @@ class FedSPSNormalized(Algorithm):
         cap: gamma_b, the largest stepsize.
         lower: l*, a lower bound of the losses, one number or one for each client.
         smoothing: "paper" or "loizou" lets each client's cap move (see `SPS`).
+        reset: whether a smoothed cap begins anew in each round; the paper leaves it open.
 
     References:
         Mukherjee, Loizou, Stich: Locally Adaptive Federated Learning, appendix.
@@ -34,6 +35,7 @@ class FedSPSNormalized(Algorithm):
         cap: float = 1.0,
         lower: Lower = 0.0,
         smoothing: Smoothing | None = None,
+        reset: bool = False,
     ) -> None:
-        rule = SPS(scale=scale, cap=cap, lower=lower, smoothing=smoothing)
+        rule = SPS(scale=scale, cap=cap, lower=lower, smoothing=smoothing, reset=reset)
         super().__init__(stepsize=rule, server=Normalized())

@@ -5,8 +5,10 @@ fedsps:cap=10,smoothing=paper              some parameters given
 fedavg:client_stepsize=0.001/0.01/0.1      one algorithm for each value
 sps:cap=2+amsgrad:eps=0.01+polyaverage     a composition of parts
 own_rule.py:MyMethod:strength=2            the user's own class
+sps+own_rule.py:Nesterov:beta=0.5          a part of the user's own in a composition
 """
 
+import hashlib
 import inspect
 import itertools
 import re
@@ -17,7 +19,7 @@ from typing import Any
 from fedsps.core.addresses import source_digest
 from fedsps.core.algorithm import Algorithm
 from fedsps.errors import ConfigurationError, FedspsError, unknown
-from fedsps.methods.registry import CATALOGUE, PARTS, find
+from fedsps.methods.registry import CATALOGUE, PARTS, find, find_part, is_method
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,24 @@ class Named:
         own = signatures(self.name)
         return compose({word: {key: self.parameters[f"{word}.{key}"] for key in keys} for word, keys in own.items()})
 
+    @property
+    def text(self) -> str:
+        """As the command line writes it, with the parameters that are not the default ones; `parse` reads it back.
+
+        >>> parse("sps:cap=2,smoothing=paper+amsgrad:eps=0.01")[0].text
+        'sps:cap=2,smoothing=paper+amsgrad:eps=0.01'
+        """
+        usual = defaults(self.name)
+        given = {key: _written(value) for key, value in self.parameters.items() if value != usual[key]}
+        words = _words(self.name)
+        if len(words) == 1 and _slot(words[0], 0) is None:
+            return _joined(self.name, given)
+        own = {
+            word: {key.removeprefix(f"{word}."): given[key] for key in given if key.startswith(f"{word}.")}
+            for word in words
+        }
+        return "+".join(_joined(word, values) for word, values in own.items())
+
     def label(self, *others: "Named") -> str:
         """The name, and the parameters that are not the default ones or differ between it and others of its name."""
         try:
@@ -62,17 +82,33 @@ class Named:
             usual = self.parameters
         alike = [other.parameters for other in others if other.name == self.name]
         shown = [
-            f"{key}={_written(value)}"
+            f"{key.rpartition(':')[2]}={_written(value)}"
             for key, value in self.parameters.items()
             if key not in usual or value != usual[key] or any(value != other.get(key, value) for other in alike)
         ]
-        own = self.name.rpartition(":")[2]
-        namesakes = any(other.name != self.name and other.name.rpartition(":")[2] == own for other in others)
+        own = short(self.name)
+        namesakes = any(other.name != self.name and short(other.name) == own for other in others)
         return " ".join([self.name if namesakes else own, *shown])
 
 
+def short(name: str) -> str:
+    """A name without the files that the user's own classes are in.
+
+    >>> short("sps+rules/mine.py:Nesterov")
+    'sps+Nesterov'
+    """
+    return "+".join(word.rpartition(":")[2] for word in _words(name))
+
+
+def _joined(word: str, values: dict[str, str]) -> str:
+    """A word and its settings."""
+    return f"{word}:{','.join(f'{key}={value}' for key, value in values.items())}" if values else word
+
+
 def _written(value: Any) -> str:
-    """As short as it can be without becoming another value."""
+    """As short as it can be without becoming another value, and as `_value` reads it."""
+    if isinstance(value, tuple):
+        return ";".join(map(_written, value))
     return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
 
 
@@ -88,7 +124,7 @@ def compose(parts: dict[str, dict[str, Any]]) -> Algorithm:
             continue
         if slot in chosen:
             raise ConfigurationError(f"{name} has two parts for its {slot}: leave one out")
-        chosen[slot] = PARTS[word](**parameters)
+        chosen[slot] = find_part(word)(**parameters)
     if whole is not None:
         made = whole.with_parts(**chosen)
         first, parameters = next(iter(parts.items()))
@@ -123,24 +159,23 @@ def defaults(name: str) -> dict[str, Any]:
 
 
 def _words(name: str) -> list[str]:
-    return re.split(r"\+(?=[a-zA-Z])", name)
+    return re.split(r"\+(?=[a-zA-Z_./])", name)  # no digit: 1e+5 is one value
 
 
 def _slot(word: str, place: int) -> str | None:
     """Where a word's part belongs; None for a whole algorithm, which only the first word can be."""
-    if place == 0 and (word in CATALOGUE or word not in PARTS):
+    if place == 0 and is_method(word):
         return None
     if word in CATALOGUE and word not in PARTS:
         raise ConfigurationError(f"{word} is a whole algorithm, not a part: put it first")
-    if word not in PARTS:
-        raise unknown("part", word, PARTS)
-    slot: str = PARTS[word].slot
+    slot: str = find_part(word).slot
     return slot
 
 
 def makers(name: str) -> dict[str, Callable[..., Any]]:
     """What makes each word of a name: an algorithm's class, or what makes the part."""
-    return {word: find(word) if _slot(word, place) is None else PARTS[word] for place, word in enumerate(_words(name))}
+    words = enumerate(_words(name))
+    return {word: find(word) if _slot(word, place) is None else find_part(word) for place, word in words}
 
 
 def signatures(name: str) -> dict[str, dict[str, Any]]:
@@ -219,8 +254,8 @@ def build(text: str) -> Algorithm:
 
     >>> build("fedsps:cap=10,smoothing=paper")
     FedSPS(cap=10.0, smoothing='paper')
-    >>> build("sps:cap=2+polyaverage")
-    Algorithm(stepsize=SPS(scale=0.5, cap=2.0, lower=0.0, smoothing=None), output=PolynomialAverage(power=8))
+    >>> build("ngn:cap=2+polyaverage")
+    Algorithm(stepsize=NGN(scale=0.5, cap=2.0, lower=0.0), output=PolynomialAverage(power=8))
     """
     chosen, *others = parse(text)
     if others:
@@ -290,6 +325,11 @@ def _value(text: str) -> Any:
 
 
 def code_digest(name: str) -> str | None:
-    """The digest of the file that holds a user's own algorithm, so that a changed file is another run."""
-    first = _words(name)[0]
-    return source_digest(first) if ":" in first else None
+    """The digest of the file that holds a user's own algorithm or part, so that a changed file is another run.
+
+    Of several files it is the digest of their digests.
+    """
+    found = list(dict.fromkeys(source_digest(word) for word in _words(name) if ":" in word))
+    if len(found) > 1:
+        return hashlib.sha256(" ".join(found).encode()).hexdigest()
+    return found[0] if found else None

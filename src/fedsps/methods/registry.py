@@ -47,6 +47,34 @@ PARTS: dict[str, type[Any]] = _parts()
 """The parts of compositions by word; `PARTS[word].slot` is a part's place in an `Algorithm`."""
 
 
+def find_part(word: str) -> type[Any]:
+    """The class of a part, or of the user's own.
+
+    Args:
+        word: of the table of parts, "file.py:Class" or "package.module:Class".
+
+    >>> find_part("amsgrad").slot
+    'server'
+    """
+    if word in PARTS:
+        return PARTS[word]
+    if ":" not in word:
+        raise unknown("part", word, PARTS)
+    own: type[Any] = import_object(word)
+    if not (inspect.isclass(own) and issubclass(own, KINDS)):
+        kinds = ", ".join(kind.__name__ for kind in KINDS)
+        raise ConfigurationError(f"{word} is no part of an algorithm: extend one of fedsps.rules.{{{kinds}}}")
+    return own
+
+
+def is_method(word: str) -> bool:
+    """Whether a word names a whole method and not a part: of a file of the user's own its class decides."""
+    if ":" in word:
+        own = import_object(word)
+        return not (inspect.isclass(own) and issubclass(own, KINDS))
+    return word in CATALOGUE or word not in PARTS
+
+
 def find(name: str) -> type[Algorithm]:
     """The class of a method, or of the user's own.
 

@@ -5,7 +5,9 @@ imports `fedsps.core` alone.
 
 | file | concept |
 | --- | --- |
+| `device` | a device found by its name, and modules moved there |
 | `models` | logistic regression, LeNet, ResNet-18 |
+| `chain` | linear layers and activations for all clients at once, without vmap |
 | `network` | any module and loss as functions of one flat vector, by autograd |
 | `logistic` | the same for logistic regression, in closed form |
 """

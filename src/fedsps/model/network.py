@@ -6,6 +6,7 @@ turn or at once, and a round that is broken off leaves nothing behind.
 
 import copy
 import hashlib
+import itertools
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -15,14 +16,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedsps.core.vectors import Tensors
 from fedsps.errors import ConfigurationError
+from fedsps.model.chain import chain_of
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Outputs and targets of a batch in, one number out."""
 
 MOST_SWEPT = 200_000  # parameters: beyond them a client alone keeps a core busy
+ONE_NUMBER = (F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.huber_loss, F.binary_cross_entropy_with_logits)
+ONE_NUMBER_MODULES = (nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss, nn.BCEWithLogitsLoss, nn.BCELoss)
 IGNORED = -100  # cross-entropy's mark for a sample that does not count
 
 
@@ -56,9 +61,7 @@ class Network:
                 f"{type(loss).__name__} has trainable parameters, which would not be trained: put them into the model"
             )
         self._module = copy.deepcopy(module).train()
-        self._watched = _WithBuffers(self._module)
         self._threads = threading.local()
-        self._threads.module = self._watched
         self._loss = loss
         trained = trainable(self._module)
         self._names = list(trained)
@@ -67,6 +70,26 @@ class Network:
         self._x = torch.cat([parameter.detach().flatten() for parameter in trained.values()])
         self._buffers = {name: buffer.detach().clone() for name, buffer in self._module.named_buffers()}
         self._plain_mean = plain_mean(loss)
+        tensors = [
+            *self._module.named_parameters(remove_duplicate=False),
+            *self._module.named_buffers(remove_duplicate=False),
+        ]
+        self.squeezed = False  # whether a column of outputs goes with targets [B]
+        self._has_ties = len({id(tensor) for _, tensor in tensors}) < len(tensors)  # looking for them takes a while
+        self._chain = None if self._has_ties else chain_of(self._module)
+
+    def has_column(self, inputs: Tensor, targets: Tensor) -> bool:
+        """Whether the outputs are one column, `[B, 1]`, where the targets are `[B]` and no class numbers.
+
+        torch's own losses of numbers would broadcast the two against each other: set `squeezed`, and the column is
+        taken as `[B]`. A loss of the user's own gets the outputs as they are.
+        """
+        if targets.ndim != 1 or not (self._loss in ONE_NUMBER or isinstance(self._loss, ONE_NUMBER_MODULES)):
+            return False
+        try:
+            return tuple(self.outputs(self.x, self.buffers, inputs[:1]).shape) == (1, 1)
+        except Exception:  # whoever tries the model on a batch says what is wrong with it
+            return False
 
     @property
     def x(self) -> Tensor:
@@ -79,12 +102,27 @@ class Network:
         return self._buffers
 
     @property
+    def batch_norm(self) -> tuple[dict[str, slice], list[str]]:
+        """Where in x the parameters of batch-norm layers are, by name, and the names of these layers' buffers."""
+        layers = {name for name, layer in self._module.named_modules() if isinstance(layer, _BatchNorm)}
+        ends = itertools.accumulate(self._sizes)
+        places = {name: slice(end - size, end) for name, size, end in zip(self._names, self._sizes, ends, strict=True)}
+        own = {name: place for name, place in places.items() if name.rpartition(".")[0] in layers}
+        return own, [name for name in self._buffers if name.rpartition(".")[0] in layers]
+
+    @property
     def prefers_loop(self) -> bool:
         """Whether one client after another is faster than all at once: on a CPU, for modules of convolutions."""
         return bool(getattr(self._module, "channels_last", False)) and self._x.device.type == "cpu"
 
     def loss_and_gradient(
-        self, x: Tensor, buffers: Tensors, inputs: Tensor, targets: Tensor, shared: int = 0
+        self,
+        x: Tensor,
+        buffers: Tensors,
+        inputs: Tensor,
+        targets: Tensor,
+        shared: int = 0,
+        masked: bool | None = None,
     ) -> tuple[Tensor, Tensor, Tensors]:
         """Loss `[...]`, gradient `[..., d]` and updated buffers of one batch for each client, in training mode.
 
@@ -96,39 +134,70 @@ class Network:
             inputs: a batch for each, `[..., B, *]`.
             targets: of the batch, `[..., B, *]`.
             shared: so many of the first leading axes of x and the buffers share the batches, which do not have them.
+            masked: whether a target does not count; None: it is looked for, and the device is waited for.
         """
-        module = self._own_module()
-        if not module.training:  # setting it takes a while
-            module.train()
+        masked = is_masked(targets) if masked is None else masked
+        own = self._own
+        if not own.module.training:  # setting it takes a while
+            own.module.train()
         buffers = {name: value.clone() for name, value in buffers.items()}  # batch norm updates them in place
-        x = x.detach().requires_grad_()
         with torch.enable_grad():
-            loss, buffers = self._losses(x, buffers, inputs, targets, shared)
-            if loss.shape != x.shape[:-1]:
-                raise ConfigurationError(
-                    f"the loss function must return one number for a batch; it returned a tensor of shape "
-                    f"{tuple(loss.shape[x.ndim - 1 :])}: use reduction='mean'"
-                )
-            (gradient,) = torch.autograd.grad(loss.sum(), x)
+            if x.ndim == 1:
+                own.x.copy_(x)
+                loss, buffers = self._losses(x, None, buffers, inputs, targets, shared, masked)
+                pieces = torch.autograd.grad(loss, own.parameters, allow_unused=True, materialize_grads=True)
+                gradient = torch.cat([piece.flatten() for piece in pieces])
+            else:
+                x = x.detach().requires_grad_()
+                loss, buffers = self._losses(x, x, buffers, inputs, targets, shared, masked)
+                (gradient,) = torch.autograd.grad(loss.sum(), x)
         return loss.detach(), gradient, {name: value.detach() for name, value in buffers.items()}
 
     def _losses(
-        self, x: Tensor, buffers: Tensors, inputs: Tensor, targets: Tensor, shared: int
+        self,
+        x: Tensor,
+        point: Tensor | None,
+        buffers: Tensors,
+        inputs: Tensor,
+        targets: Tensor,
+        shared: int,
+        masked: bool,
     ) -> tuple[Tensor, Tensors]:
-        """Each client's loss, `[...]`, and buffers; a plain mean is taken over all clients at once, which is faster."""
-        leading, parameters = x.ndim - 1, self._parameters(x)
-        if self._plain_mean is not None and targets.ndim == leading - shared + 1 and not is_masked(targets):
-            outputs, after = stacked(self._forward, leading, shared)(parameters, buffers, self._layout(inputs))
+        """Each client's loss, `[...]`, and buffers; a plain mean is taken over all clients at once, which is faster.
+
+        `point` is x, or None where it has been written into the thread's own module.
+        """
+        leading = x.ndim - 1
+        if self._plain_mean is not None and targets.ndim == leading - shared + 1 and not masked:
+            if point is not None and self._chain is not None and self._chain.takes(inputs, leading - shared):
+                outputs, after = self._chain(self._parameters(point), inputs, leading - shared), buffers
+                outputs = outputs.squeeze(-1) if self.squeezed else outputs
+            else:
+                outputs, after = stacked(self._forward, leading, shared)(point, buffers, self._layout(inputs))
             targets = targets.expand(*x.shape[:-1], -1)
             losses = self._plain_mean(outputs.flatten(0, leading), targets.flatten(), reduction="none")
             return losses.unflatten(0, targets.shape).mean(-1), after
-        losses, after = stacked(self._batch_loss, leading, shared)(parameters, buffers, self._layout(inputs), targets)
+        losses, after = stacked(self._batch_loss, leading, shared)(point, buffers, self._layout(inputs), targets)
+        if losses.shape != x.shape[:-1]:
+            raise ConfigurationError(
+                f"the loss function must return one number for a batch; it returned a tensor of shape "
+                f"{tuple(losses.shape[leading:])}: use reduction='mean'"
+            )
         return losses, after
 
-    def _forward(self, parameters: Tensors, buffers: Tensors, inputs: Tensor) -> tuple[Tensor, Tensors]:
-        """The outputs and the buffers after them, whether the module changed those in place or put new ones."""
-        state = {f"module.{name}": value for name, value in (parameters | buffers).items()}
-        outputs, after = functional_call(self._own_module(), state, (inputs,))
+    def _forward(self, x: Tensor | None, buffers: Tensors, inputs: Tensor) -> tuple[Tensor, Tensors]:
+        """The outputs at `x [d]`, or where the thread's own module stands, and the buffers after them.
+
+        Buffers may be changed in place by the module, or replaced by new ones.
+        """
+        state = buffers if x is None else self._parameters(x) | buffers
+        named = {f"module.{name}": value for name, value in state.items()}
+        module = self._own.module
+        outputs, after = (
+            functional_call(module, named, (inputs,), tie_weights=self._has_ties) if named else module(inputs)
+        )
+        if self.squeezed and isinstance(outputs, Tensor):
+            outputs = outputs.squeeze(1)
         if not isinstance(outputs, Tensor):
             raise ConfigurationError(
                 f"the model must return a tensor; {type(self._module).__name__} returned {type(outputs).__name__}: "
@@ -137,10 +206,10 @@ class Network:
         return outputs, after
 
     def _batch_loss(
-        self, parameters: Tensors, buffers: Tensors, inputs: Tensor, targets: Tensor
+        self, x: Tensor | None, buffers: Tensors, inputs: Tensor, targets: Tensor
     ) -> tuple[Tensor, Tensors]:
         """The loss of one client's batch and the buffers after it, for losses that must see a batch whole."""
-        outputs, after = self._forward(parameters, buffers, inputs)
+        outputs, after = self._forward(x, buffers, inputs)
         return self.loss(outputs, targets), after
 
     def _parameters(self, x: Tensor) -> Tensors:
@@ -151,12 +220,13 @@ class Network:
             for name, piece, shape in zip(self._names, pieces, self._shapes, strict=True)
         }
 
-    def _own_module(self) -> "_WithBuffers":
-        """The module of the calling thread: a call puts parameters into it, which no two threads may do at once."""
-        if not hasattr(self._threads, "module"):
-            self._threads.module = copy.deepcopy(self._watched)
-        module: _WithBuffers = self._threads.module
-        return module
+    @property
+    def _own(self) -> "_Copy":
+        """The calling thread's copy of the module: a call puts parameters into it, which no two threads may do."""
+        if not hasattr(self._threads, "copy"):
+            self._threads.copy = _Copy(self._module)
+        own: _Copy = self._threads.copy
+        return own
 
     @property
     def can_sweep(self) -> bool:
@@ -164,13 +234,14 @@ class Network:
 
         Not where the module keeps statistics or is large. (Nor where it draws random numbers: `Setup.is_random`.)
         """
-        return not (self._buffers or self.prefers_loop) and self._x.numel() <= MOST_SWEPT
+        half = self._x.dtype in (torch.float16, torch.bfloat16)  # has no place for the settings' parameters
+        return not (self._buffers or self.prefers_loop or half) and self._x.numel() <= MOST_SWEPT
 
     def outputs(self, x: Tensor, buffers: Tensors, inputs: Tensor) -> Tensor:
         """The module's outputs for `inputs [B, *]` at one point `x [d]`, in evaluation mode and without gradients."""
-        self._own_module().eval()
+        self._own.module.eval()
         with torch.no_grad():
-            return self._forward(self._parameters(x), buffers, self._layout(inputs))[0]
+            return self._forward(x, buffers, self._layout(inputs))[0]
 
     def _layout(self, inputs: Tensor) -> Tensor:
         """A batch of images with channels last in memory, if the module may have it so."""
@@ -198,10 +269,13 @@ class Network:
         """Whether the loss is known to be the plain mean of its samples' losses: cross-entropies without weights."""
         return self._plain_mean is not None
 
-    def sample_losses(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
-        """The losses `[B]` whose mean `loss` is; None where the loss is not known to be such a mean."""
-        if self._plain_mean is None or targets.ndim != 1 or is_masked(targets):
+    def sample_losses(self, outputs: Tensor, targets: Tensor, masked: bool) -> Tensor | None:
+        """The losses `[B]` whose mean `loss` is; None where it is not known to be one, as where a target is masked."""
+        if self._plain_mean is None or targets.ndim != 1 or masked:
             return None
+        if self._plain_mean is F.cross_entropy and outputs.ndim == 2 and not targets.is_floating_point():
+            # faster than torch's own; the true class first, or a small loss would be a difference of large numbers
+            return (outputs - outputs.gather(1, targets.unsqueeze(1))).logsumexp(1)
         return self._plain_mean(outputs, targets, reduction="none")
 
     def hits(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
@@ -218,8 +292,7 @@ class Network:
             return ((outputs > 0) == (targets > 0.5)).to(outputs.dtype) if outputs.shape == targets.shape else None
         if targets.is_floating_point() or outputs.ndim != targets.ndim + 1 or outputs.shape[0] != targets.shape[0]:
             return None
-        simple = outputs.ndim == 2 and bool((targets < outputs.shape[1]).all())
-        if not simple and not is_cross_entropy(self._loss):
+        if not is_cross_entropy(self._loss) and not (outputs.ndim == 2 and bool((targets < outputs.shape[1]).all())):
             return None
         counted = targets != getattr(self._loss, "ignore_index", IGNORED)
         return (outputs.argmax(1) == targets).to(outputs.dtype).where(counted, torch.nan)
@@ -236,6 +309,8 @@ class Network:
         Raises:
             ConfigurationError: a target is below 0 or not below the number of outputs; ignored ones do not count.
         """
+        if isinstance(self._loss, nn.NLLLoss) or self._loss is F.nll_loss:
+            _check_log_probabilities(outputs)
         if not is_cross_entropy(self._loss) or targets.is_floating_point() or outputs.ndim < 2:
             return
         counted = targets[targets != getattr(self._loss, "ignore_index", IGNORED)]
@@ -261,6 +336,20 @@ class Network:
             self.loss_and_gradient(self.x, self.buffers, inputs, targets)
         return sum(kept.values()) // len(inputs)
 
+    def check_left_alone(self) -> None:
+        """Refuse a module that changed its own parameters, or made buffers, when it was called at `x`.
+
+        Raises:
+            ConfigurationError: nobody could say what is trained.
+        """
+        own = self._own
+        given = torch.cat([parameter.detach().flatten() for parameter in trainable(self._module).values()])
+        if not torch.equal(own.x.nan_to_num(), given.nan_to_num()):
+            raise ConfigurationError("the model changes its own parameters when it is called: leave them as they are")
+        made = [name for name, _ in own.module.module.named_buffers() if name not in self._buffers]
+        if made:
+            raise ConfigurationError(f"the model makes the buffer {made[0]} when it is called: make it in __init__")
+
     def module(self, x: Tensor, buffers: Tensors) -> nn.Module:
         """A copy of the module with these parameters `x [d]` and buffers, in evaluation mode.
 
@@ -276,6 +365,22 @@ class Network:
             for name, buffer in module.named_buffers():
                 buffer.copy_(buffers[name])
         return module
+
+
+class _Copy:
+    """A copy of a module whose trainable parameters are views of one flat vector `x [d]`.
+
+    One client's step writes its point there and calls the module as anyone would, which is faster than handing it its
+    parameters with every call.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = _WithBuffers(copy.deepcopy(module))
+        self.parameters = list(trainable(self.module.module).values())
+        self.x = torch.cat([parameter.detach().flatten() for parameter in self.parameters])
+        pieces = self.x.split([parameter.numel() for parameter in self.parameters])
+        for parameter, piece in zip(self.parameters, pieces, strict=True):
+            parameter.data = piece.view(parameter.shape)
 
 
 class _WithBuffers(nn.Module):
@@ -338,6 +443,15 @@ def trainable(module: nn.Module) -> dict[str, nn.Parameter]:
             "convert the model with model.to(...)"
         )
     return parameters
+
+
+def _check_log_probabilities(outputs: Tensor) -> None:
+    """Refuse outputs that are no logarithms of probabilities over dimension 1, for losses that want those."""
+    if outputs.ndim > 1 and bool((outputs.double().logsumexp(1).abs() > 1e-2).any()):
+        raise ConfigurationError(
+            "the loss (nll_loss) takes log-probabilities, and the model's outputs are none: end the model with "
+            "LogSoftmax(1), or use the cross-entropy, which takes outputs as they are"
+        )
 
 
 def plain_mean(loss: Loss) -> Callable[..., Tensor] | None:

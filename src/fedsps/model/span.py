@@ -22,10 +22,12 @@ from fedsps.model.logistic import losses_and_slope
 class RoundSamples:
     """The samples of one round, shared by all settings, and the points of the server.
 
+    The clients are those of one seed, or of several one after another, as many of each.
+
     Attributes:
         features: `[tau, clients, B, p + 1]`, the last one being 1.
         targets: `[tau, clients, B]`.
-        weight: each setting's point on the server, `[settings, K, p + 1]`.
+        weight: each setting's point on the server for each seed, `[settings, seeds, K, p + 1]`.
     """
 
     features: Tensor
@@ -36,7 +38,7 @@ class RoundSamples:
 
     @classmethod
     def of(cls, x: Tensor, outputs: int, inputs: Tensor, targets: Tensor) -> "RoundSamples":
-        """From the server's points `x [settings, d]` and batches `[tau, clients, B, *]`."""
+        """From the server's points `x [settings, seeds, d]` and batches `[tau, clients, B, *]`."""
         features = inputs.flatten(3)
         ones = features.new_ones(*features.shape[:-1], 1)
         width = features.shape[-1]
@@ -55,9 +57,12 @@ class RoundSamples:
         """Of the server's points on batch `step`, `[clients, settings, K, B]`; one product for all steps."""
         if self._logits is None:
             tau, clients, batch, width = self.features.shape
-            settings, outputs, _ = self.weight.shape
-            product = self.weight.reshape(-1, width) @ self.features.reshape(-1, width).T
-            self._logits = product.reshape(settings, outputs, tau, clients, batch).permute(2, 3, 0, 1, 4)
+            settings, seeds, outputs, _ = self.weight.shape
+            weight = self.weight.transpose(0, 1).reshape(seeds, settings * outputs, width)
+            samples = self.features.unflatten(1, (seeds, -1)).transpose(0, 1).reshape(seeds, -1, width)
+            product = weight @ samples.transpose(1, 2)
+            product = product.reshape(seeds, settings, outputs, tau, clients // seeds, batch)
+            self._logits = product.permute(3, 0, 4, 1, 2, 5).flatten(1, 2)
         return self._logits[step]
 
     def gram(self, first: int, second: int) -> Tensor:
@@ -95,7 +100,7 @@ class Span(Implicit):
     @property
     def shape(self) -> torch.Size:
         """`[settings, clients, d]`, as a tensor would have it."""
-        settings, outputs, width = self.samples.weight.shape
+        settings, _, outputs, width = self.samples.weight.shape
         return torch.Size((settings, self.samples.features.shape[1], outputs * width))
 
     @property
@@ -139,14 +144,19 @@ class Span(Implicit):
         return total.clamp(min=0)
 
     def mean(self, weights: Tensor) -> Tensor:
-        """The weighted sum over the clients by its coordinates, `[settings, d]`: one product for all batches."""
+        """The sum over each seed's clients, weighted by `[seeds, clients]`, by its coordinates: `[settings, seeds, d]`.
+
+        It is one product for all batches.
+        """
         assert not self.is_point, "the mean of points is that of their changes, and the server's point"
-        settings, outputs, width = self.samples.weight.shape
+        settings, seeds, outputs, width = self.samples.weight.shape
         if not self.parts:
-            return self.samples.features.new_zeros(settings, outputs * width)
-        column = weights.to(self.dtype)[:, None, None, None]
+            return self.samples.features.new_zeros(settings, seeds, outputs * width)
+        column = weights.to(self.device, self.dtype).flatten()[:, None, None, None]
         steps = sorted(self.parts)
         left = torch.stack([column * self.parts[step] for step in steps])  # [steps, clients, settings, K, B]
-        left = left.permute(2, 3, 0, 1, 4).reshape(settings * outputs, -1)
-        product = (left @ self.samples.features[steps].reshape(-1, width)).reshape(settings, outputs, width)
+        left = left.unflatten(1, (seeds, -1)).permute(1, 3, 4, 0, 2, 5).reshape(seeds, settings * outputs, -1)
+        samples = torch.stack([self.samples.features[step] for step in steps])
+        samples = samples.unflatten(1, (seeds, -1)).transpose(0, 1).reshape(seeds, -1, width)
+        product = (left @ samples).reshape(seeds, settings, outputs, width).transpose(0, 1)
         return torch.cat([product[..., :-1].flatten(-2), product[..., -1]], -1)

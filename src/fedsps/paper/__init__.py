@@ -6,10 +6,12 @@ results. It imports `fedsps.report` and what is below it; it knows no terminal.
 | file | concept |
 | --- | --- |
 | `page` | what a page is made of: panels, lines, records, claims, verdicts |
-| `claims` | comparisons that several claims make |
+| `evidence` | the rule that makes a verdict of numbers |
+| `claims` | how a claim is written, and comparisons that several make |
 | `settings`, `figures` | what several pages share |
 | `execute` | search and train what the panels ask for |
 | `reproduce` | `fedsps.reproduce`: pages in, files and verdicts out |
+| `stored` | a page read back from its tables, to be judged again |
 | `document` | the Markdown document of all pages |
 | `pages/` | one file a page |
 """

@@ -1,4 +1,4 @@
-"""Pages as one Markdown document, from the files that `reproduce` wrote: verdicts first, then each page.
+"""Pages as one Markdown document, from the files that `reproduce` wrote: a row a claim first, then each page.
 
 It reads files, not results, so that pages which were run at different times, and at different scales, stand side by
 side, each with the command that wrote it.
@@ -14,17 +14,32 @@ from typing import Any
 import pandas as pd
 
 from fedsps.errors import DataError
-from fedsps.paper.page import OUTCOMES
+from fedsps.paper.evidence import OUTCOMES
+from fedsps.paper.page import OUR_QUESTION
 from fedsps.runs.files import read_json
 
 KEYS = {"title", "note", "scale", "seeds", "runs", "trials", "figures", "shown", "verdicts", "panels"}
+VERDICT = {
+    "case",
+    "why",
+    "words",
+    "seen",
+    "what",
+    "mean",
+    "interval",
+    "margins",
+    "effect",
+}  # since verdicts have intervals
 INTRODUCTION = """\
-A verdict is *holds* where the criterion is met on every seed, *does not hold* where it is met on none, and *undecided*
-where the seeds disagree or a number is missing. The criteria were written before the numbers were seen, but for "A3
-cap", which puts A3's to runs that were there. The paper does not say which training loss it plots: `train_loss` is the
-objective over all clients, `cohort_loss` the mini-batch losses that the active clients saw. Runs are those that a page
-shows, trials those of its searches, which pages may share. Times are sums, one thread a run: of the rounds without
-evaluations, and of whole trials."""
+A verdict compares an effect with a margin that was stated before: a paired 95 % confidence interval over the seeds
+(Student's t, of logarithms for ratios) lies where the criterion is met (*holds*), where it is not (*does not hold*), or
+across the margin (*undecided*, as is what ran on one seed). What ran at a reduced scale leaves the paper's statement
+undecided, and says what was seen there. The intervals are of single statements: of a hundred true ones some five would
+fail. The paper does not say which training loss it plots: `train_loss` is the objective over all clients, `cohort_loss`
+the mini-batch losses that the active clients saw. Searches choose their winners on `train_loss`. Runs are those that a
+page shows, trials those of its searches, which pages may share. Times are sums: of the rounds, without evaluations, and
+of whole trials; those that run at the same moment share its time. Every verdict with its numbers is in `verdicts.csv`,
+beside the figures."""
 
 
 def document(folder: Path, place: Path, order: Sequence[str]) -> str:
@@ -38,28 +53,150 @@ def document(folder: Path, place: Path, order: Sequence[str]) -> str:
     Raises:
         DataError: if a page's file is damaged or of another version, or one of its tables is missing.
     """
-    pages = [read(folder / f"{name}.json") for name in order if (folder / f"{name}.json").is_file()]
-    verdicts = [verdict | {"scale": page["scale"]} for page in pages for verdict in page["verdicts"]]
-    counted = Counter(verdict["outcome"] for verdict in verdicts)
-    where = os.path.relpath(folder, place.parent)
+    pages = _pages(folder, order)
+    claims: dict[str, list[Mapping[str, Any]]] = {}
+    for page in pages:
+        for verdict in page["verdicts"]:
+            claims.setdefault(verdict["id"], []).append(verdict)
+    theirs = [verdicts for verdicts in claims.values() if verdicts[0]["place"] != OUR_QUESTION]
+    ours = [verdicts for verdicts in claims.values() if verdicts[0]["place"] == OUR_QUESTION]
     parts = [
         "# The paper, re-run",
         INTRODUCTION,
         _table(["page", "scale", "seeds", "runs", "training", "trials", "searches", *OUTCOMES], map(_facts, pages)),
-        f"{len(verdicts)} verdicts: " + ", ".join(f"{counted[outcome]} *{outcome}*" for outcome in OUTCOMES) + ".",
-        _table(["id", "statement", "place", "scale", "loss", "verdict", "numbers", "criterion"], map(_cells, verdicts)),
     ]
+    for heading, says, chosen in [
+        ("What the paper says", "the paper says", theirs),
+        ("Our own questions", "we ask", ours),
+    ]:
+        if chosen:
+            found = [verdict for verdicts in chosen for verdict in verdicts]
+            parts += [f"## {heading}", f"{len(chosen)} statements, {len(found)} verdicts: {_counted(found)}."]
+            parts.append(_table(["id", says, "we find", "verdict", "why they differ"], map(_summary, chosen)))
+    where = os.path.relpath(folder, place.parent)
     for page in pages:
-        command = f"`fedsps reproduce {page['page']} --scale {page['scale']} --seeds {page['seeds']}`"
-        parts += [f"## {page['title']}", " ".join([page["note"], f"Written by {command}."]).strip()]
-        winners = list(_winners(page))
-        if winners:
-            parts.append(_table(["panel", "line", "what the search chose"], winners))
-        parts += [f"![{page['title']}]({Path(where, figure).as_posix()})" for figure in page["figures"]]
-        for name in page["shown"]:
-            table = _read_table(folder / f"{name}.csv", page["page"])
-            parts.append(_table(table.columns, table.itertuples(index=False)))
+        parts += _page(page, folder, where)
     return "\n\n".join(parts) + "\n"
+
+
+def verdict_table(folder: Path, order: Sequence[str]) -> pd.DataFrame:
+    """Every verdict of the pages that lie in the folder, a row each, for other programs."""
+    rows = []
+    for page in _pages(folder, order):
+        for verdict in page["verdicts"]:
+            (low, high), (least, largest) = verdict["interval"], verdict["margins"]
+            rows.append(
+                {"page": page["page"], "scale": page["scale"], "numbers": len(verdict["effect"])}
+                | {key: verdict[key] for key in ("id", "case", "loss", "outcome", "seen", "what", "mean")}
+                | {"low": low, "high": high, "least good": least, "largest good": largest}
+                | {key: verdict[key] for key in ("place", "statement", "criterion")}
+            )
+    return pd.DataFrame(rows)
+
+
+def _pages(folder: Path, order: Sequence[str]) -> list[dict[str, Any]]:
+    """The pages of this order that lie in the folder, with verdicts as this version writes them."""
+    pages = [read(folder / f"{name}.json") for name in order if (folder / f"{name}.json").is_file()]
+    for page in pages:
+        if any(not verdict.keys() >= VERDICT for verdict in page["verdicts"]):
+            name = page["page"]
+            raise DataError(
+                f"the verdicts of {folder / name}.json are of another version: judge them again with "
+                f"fedsps reproduce {name} --from-tables --output {folder}"
+            )
+    return pages
+
+
+def _page(page: Mapping[str, Any], folder: Path, where: str) -> list[str]:
+    """The section of a page: what was run, figures, verdicts case by case, the numbers of every panel, its tables."""
+    command = f"`fedsps reproduce {page['page']} --scale {page['scale']} --seeds {page['seeds']}`"
+    fewer = f" The page asks for {page['wanted']} seeds." if page["seeds"] < page["wanted"] else ""
+    parts = [f"## {page['title']}", " ".join([page["note"], f"Written by {command}.{fewer}"]).strip()]
+    winners = list(_winners(page))
+    if winners:
+        parts.append(_table(["panel", "line", "what the search chose"], winners))
+    parts += [f"![{page['title']}]({Path(where, figure).as_posix()})" for figure in page["figures"]]
+    parts.append(_table(["id", "case", "loss", "verdict", "numbers", "criterion"], map(_cells, page["verdicts"])))
+    for panel in page["panels"]:
+        parts += [
+            f"**{panel['heading']}**, final values",
+            _table(["line", *FINAL.values()], map(_finals, panel["lines"])),
+        ]
+    for name in page["shown"]:
+        table = _read_table(folder / f"{name}.csv", page["page"])
+        parts.append(_table(table.columns, table.itertuples(index=False)))
+    return parts
+
+
+FINAL = {"train_loss": "`train_loss`", "cohort_loss": "`cohort_loss`", "test_accuracy": "test accuracy"}
+
+
+def _finals(line: Mapping[str, Any]) -> Sequence[object]:
+    """A line of a panel: mean and standard deviation of its final values over the seeds."""
+
+    def cell(mean: float | None, deviation: float | None) -> str:
+        if mean is None:
+            return "diverged" if line["diverged"] else ""
+        return f"{mean:.4g}" + ("" if deviation is None else f" ± {deviation:.2g}")
+
+    return line["label"], *(cell(*line["final"].get(column, (None, None))) for column in FINAL)
+
+
+def _counted(verdicts: Sequence[Mapping[str, Any]]) -> str:
+    """How many verdicts there are of each kind."""
+    counted = Counter(verdict["outcome"] for verdict in verdicts)
+    idle = sum(not verdict["effect"] for verdict in verdicts)
+    return ", ".join(f"{counted[outcome]} *{outcome}*" for outcome in OUTCOMES) + (f" ({idle} not run)" if idle else "")
+
+
+def _summary(verdicts: Sequence[Mapping[str, Any]]) -> Sequence[object]:
+    """A claim as a row of the summary: all its cases, and both losses."""
+    first = verdicts[0]
+    says = first["statement"] + ("" if first["place"] == OUR_QUESTION else f" ({first['place']})")
+    losses = {verdict["loss"]: [one for one in verdicts if one["loss"] == verdict["loss"]] for verdict in verdicts}
+    found = {loss: _found(some) for loss, some in losses.items()}
+    said = {loss: _said(some) for loss, some in losses.items()}
+    why = "" if all(verdict["outcome"] == "holds" for verdict in verdicts) else first["why"]
+    return first["id"], says, f"{first['what']} {_by_loss(found)}", _by_loss(said), why
+
+
+def _by_loss(texts: Mapping[str | None, str]) -> str:
+    """What is true of both losses is said once.
+
+    >>> _by_loss({"train_loss": "holds", "cohort_loss": "holds"}), _by_loss({"train_loss": "1", "cohort_loss": "2"})
+    ('holds', '`train_loss` 1; `cohort_loss` 2')
+    """
+    if len(set(texts.values())) == 1:
+        return next(iter(texts.values()))
+    return "; ".join(f"`{loss}` {text}" for loss, text in texts.items())
+
+
+def _found(verdicts: Sequence[Mapping[str, Any]]) -> str:
+    """The effect: of one case with its interval, of several from the least to the largest."""
+    known = [verdict for verdict in verdicts if verdict["mean"] is not None]
+    means = [verdict["mean"] for verdict in known]
+    if not known:
+        return "unknown"
+    if len(known) > 1:
+        return f"{min(means):.3g} to {max(means):.3g} in {len(known)} cases"
+    low, high = known[0]["interval"]
+    return f"{means[0]:.3g}" + (
+        f" [{low:.3g}, {high:.3g}]" if low is not None and high is not None and low < high else ""
+    )
+
+
+def _said(verdicts: Sequence[Mapping[str, Any]]) -> str:
+    """The outcome, or for each outcome the cases that have it.
+
+    >>> _said([{"case": "a", "words": "holds"}, {"case": "b", "words": "undecided"}])
+    '**holds**: a; **undecided**: b'
+    """
+    cases: dict[str, list[str]] = {}
+    for verdict in verdicts:
+        cases.setdefault(verdict["words"], []).append(verdict["case"] or "all")
+    if len(cases) == 1:
+        return f"**{next(iter(cases))}**"
+    return "; ".join(f"**{words}**: {', '.join(some)}" for words, some in cases.items())
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -95,6 +232,8 @@ def _facts(page: Mapping[str, Any]) -> Sequence[object]:
     """A page in the first table: its scale and seeds, what it took, and how many verdicts of each kind it has."""
     counted = Counter(verdict["outcome"] for verdict in page["verdicts"])
     name, scale, seeds, runs, trials = (page[key] for key in ("page", "scale", "seeds", "runs", "trials"))
+    if seeds < page["wanted"]:
+        seeds = f"{seeds} of {page['wanted']}"
     times = duration(page["seconds"]), duration(page["search_seconds"])
     return name, scale, seeds, runs, times[0], trials, times[1], *(counted[outcome] for outcome in OUTCOMES)
 
@@ -111,9 +250,9 @@ def duration(seconds: float) -> str:
 def _cells(verdict: Mapping[str, Any]) -> Sequence[object]:
     """A verdict as a row; the outcome is bold, and the loss a word of code."""
     loss = f"`{verdict['loss']}`" if verdict["loss"] else ""
-    bold = f"**{verdict['outcome']}**"
-    what = (verdict[key] for key in ("id", "statement", "place", "scale"))
-    return *what, loss, bold, verdict["numbers"], verdict["criterion"]
+    return (
+        verdict["id"], verdict["case"] or "", loss, f"**{verdict['words']}**", verdict["numbers"], verdict["criterion"]
+    )  # fmt: skip
 
 
 def _table(headings: Any, rows: Any) -> str:

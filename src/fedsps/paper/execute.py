@@ -4,16 +4,20 @@ Searches come first, since their winners are what is trained. A run is known by 
 its name, so that pages share both: what one page ran, another reads.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from fedsps.engine.history import Row
+from fedsps.errors import FailedRunsError, Failure
 from fedsps.methods.notation import Named, named, parse
 from fedsps.paper.page import Cost, Job, Line, Panel, Records, Scale, Tuned
-from fedsps.runs import tune as tuning
 from fedsps.runs.parallel import run_all
 from fedsps.runs.result import Result
+from fedsps.runs.space import PAPER_GRID, TUNING_SEED, Search
 from fedsps.runs.spec import Spec
+from fedsps.runs.tune import run_search
+from fedsps.runs.tuning import TuningResult
 
 
 def train(panels: Sequence[Panel], job: Job) -> Records:
@@ -25,22 +29,28 @@ def train(panels: Sequence[Panel], job: Job) -> Records:
 
     Returns:
         The results by panel, label and seed, the run folders that they came from, and what all of it took.
+
+    Raises:
+        FailedRunsError: some searches or runs failed; the others are done, but what is missing cannot be judged.
     """
+    failures: list[Failure] = []
     chosen: dict[tuple[str, str], Named] = {}
-    searches: list[tuning.TuningResult] = []
+    searches: list[TuningResult] = []
     for panel in panels:
         for line in panel.lines:
             if isinstance(line.algorithm, str):
                 chosen[panel.name, line.label] = parse(line.algorithm)[0]
             else:
-                searches.append(searched(panel, line, line.algorithm, job))
-                chosen[panel.name, line.label] = getattr(searches[-1], line.algorithm.pick)
+                with noting(failures):
+                    searches.append(searched(panel, line, line.algorithm, job))
+                    chosen[panel.name, line.label] = getattr(searches[-1], line.algorithm.pick)
     specs_by_line = {
         (panel.name, line.label, seed): Spec.of(
             chosen[panel.name, line.label], seed=seed, **(dict(panel.settings) | dict(line.settings))
         )
         for panel in panels
         for line in panel.lines
+        if (panel.name, line.label) in chosen
         for seed in range(job.seeds)
     }
     specs = list({spec.digest: spec for spec in specs_by_line.values()}.values())  # panels may share runs
@@ -50,9 +60,12 @@ def train(panels: Sequence[Panel], job: Job) -> Records:
         done[number] = row["round"]
         job.tell("training", sum(done), sum(spec.plan.rounds for spec in specs))
 
-    results = dict(
-        zip((spec.digest for spec in specs), run_all(specs, job.runs, jobs=job.jobs, watch=watch), strict=True)
-    )
+    with noting(failures):
+        results = dict(
+            zip((spec.digest for spec in specs), run_all(specs, job.runs, jobs=job.jobs, watch=watch), strict=True)
+        )
+    if failures:
+        raise FailedRunsError(failures)
     runs: dict[str, dict[str, list[Result]]] = {}
     digests: dict[tuple[str, str], list[str]] = {}
     for (name, label, _), spec in specs_by_line.items():
@@ -61,7 +74,16 @@ def train(panels: Sequence[Panel], job: Job) -> Records:
     return Records(runs, digests, cost=cost(list(results.values()), searches))
 
 
-def cost(results: Sequence[Result], searches: Sequence[tuning.TuningResult]) -> Cost:
+@contextmanager
+def noting(failures: list[Failure]) -> Iterator[None]:
+    """Add what failed in there to a list, and go on."""
+    try:
+        yield
+    except FailedRunsError as error:
+        failures += error.failures
+
+
+def cost(results: Sequence[Result], searches: Sequence[TuningResult]) -> Cost:
     """What runs and searches took, whether now or before; lines may share a search, which counts once.
 
     Seconds are those of training in the runs, and of whole trials in the searches.
@@ -75,21 +97,23 @@ def cost(results: Sequence[Result], searches: Sequence[tuning.TuningResult]) -> 
     )
 
 
-def searched(panel: Panel, line: Line, tuned: Tuned, job: Job) -> tuning.TuningResult:
+def searched(panel: Panel, line: Line, tuned: Tuned, job: Job) -> TuningResult:
     """What a search on the panel's setting found, with a seed that is not reported.
 
-    A panel's line is tuned on that panel's data, clients and rounds, as the paper's are.
+    A panel's line is tuned on that panel's data, clients and rounds, as the paper's are. What failed before is tried
+    again: a page is judged only when nothing of it is missing.
     """
     what = f"tuning {tuned.algorithm} for {panel.name}"
-    return tuning.run_search(
+    return run_search(
         search(panel, line, tuned, job.scale),
         job.runs,
         jobs=job.jobs,
+        retry=True,
         progress=lambda done, size: job.tell(what, done, size),
     )
 
 
-def search(panel: Panel, line: Line, tuned: Tuned, scale: Scale) -> tuning.Search:
+def search(panel: Panel, line: Line, tuned: Tuned, scale: Scale) -> Search:
     """The line's own grid, or the paper's, on the panel's setting; the smoke scale tries two client stepsizes.
 
     With halving the runs are evaluated at `halve_from` rounds and its multiples: that is where trials are compared.
@@ -101,14 +125,14 @@ def search(panel: Panel, line: Line, tuned: Tuned, scale: Scale) -> tuning.Searc
         scale: of the page.
     """
     start = named(tuned.algorithm)
-    grid = {"client_stepsize": (0.01, 0.1)} if scale == "smoke" else tuning.PAPER_GRID
+    grid = {"client_stepsize": (0.01, 0.1)} if scale == "smoke" else PAPER_GRID
     space = tuned.grid or {key: values for key, values in grid.items() if key in start.parameters}
     settings = search_settings(panel, line, scale)
     if scale == "smoke":
-        return tuning.Search(Spec.of(start, **settings), dict(space))
+        return Search(Spec.of(start, **settings), dict(space))
     if tuned.halve_from:
         settings["evaluate_every"] = tuned.halve_from
-    return tuning.Search(Spec.of(start, **settings), dict(space), halve_from=tuned.halve_from)
+    return Search(Spec.of(start, **settings), dict(space), halve_from=tuned.halve_from)
 
 
 def search_settings(panel: Panel, line: Line, scale: Scale) -> dict[str, Any]:
@@ -118,7 +142,7 @@ def search_settings(panel: Panel, line: Line, scale: Scale) -> dict[str, Any]:
     >>> search_settings(panel, Line("FedSPS", "fedsps"), "paper")
     {'data': 'mnist', 'rounds': 500, 'evaluate_every': 10, 'seed': 1000}
     """
-    settings = dict(panel.settings) | dict(line.settings) | {"seed": tuning.TUNING_SEED}
+    settings = dict(panel.settings) | dict(line.settings) | {"seed": TUNING_SEED}
     if scale != "smoke":
         settings["evaluate_every"] = max(10, settings["evaluate_every"])
     return settings

@@ -1,26 +1,24 @@
 """What a page of the reproduction is made of. Figures, tables and verdicts are pure functions of records.
 
 A `Page` has `Panel`s, each of which is a setting with `Line`s; these are trained into `Records`. Its `Claim`s look at
-the records and give `Evidence` for each seed, from which `decide` makes a `Verdict`. So a verdict can be found again
-from the run folders, and the claims can be tested on results that are made up.
+the records and give `Evidence`, which decides a `Verdict`. So a verdict can be found again from the run folders, and
+the claims can be tested on results that are made up.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
+from fedsps.paper.evidence import Evidence, Numbers, Outcome
 from fedsps.runs.result import Result
 
 Scale = Literal["smoke", "laptop", "paper"]
-Outcome = Literal["holds", "does not hold", "undecided"]
-OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
-Numbers = npt.NDArray[np.float64]
 LOSSES = ("train_loss", "cohort_loss")
+OUR_QUESTION = "our question"  # the place of a statement that the paper does not make
 WORST = {"train_loss": np.inf, "cohort_loss": np.inf, "test_accuracy": -np.inf}  # what a diverged run ends at
 Report = Callable[[str, int, int], None]  # what is being done, how far, of how much
 
@@ -173,25 +171,19 @@ def last_tenth(run: Result, column: str) -> float:
     return float(table.loc[table["round"] > 0.9 * table["round"].max(), column].mean())
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """What a claim's check found: whether the statement is true, and the number that says so.
-
-    Attributes:
-        true: for each seed, or whatever else the claim goes over.
-        effect: as many numbers; NaN where there is none, as of a diverged run.
-    """
-
-    true: npt.NDArray[np.bool_]
-    effect: Numbers
+Check = Callable[[Records, str], Evidence]
+"""From records and the name of a loss to the evidence for a statement."""
 
 
 @dataclass(frozen=True)
 class Claim:
     """A statement of the paper and the test it is put to, decided on before the numbers were seen.
 
-    `check` sees the records and, for statements about a training loss, which of the two losses to look at: the paper
+    A check sees the records and, for statements about a training loss, which of the two losses to look at: the paper
     does not say whether it plots the objective (`train_loss`) or what the active clients saw (`cohort_loss`).
+
+    A statement about several things, as both partitions or each of three rivals, has several cases, by name. Each has a
+    check, an interval and a verdict of its own, so that one does not sink the others.
 
     Attributes:
         id: what the verdict is called.
@@ -199,9 +191,10 @@ class Claim:
         place: where it says so.
         criterion: when it counts as true, in words; `check` computes the same.
         effect: what the number is.
-        check: from records and the name of a loss to evidence.
+        check: from records and the name of a loss to evidence; or one for each case.
         on_loss: whether it is about a training loss, and so judged on both.
-        over: what there is one piece of evidence for.
+        over: what there is one number for.
+        why: why we find otherwise, in a sentence; shown where a case does not hold or is undecided.
     """
 
     id: str
@@ -209,61 +202,82 @@ class Claim:
     place: str
     criterion: str
     effect: str
-    check: Callable[[Records, str], Evidence]
+    check: Check | Mapping[str, Check]
     on_loss: bool = True
     over: str = "seed"
+    why: str = ""
 
-    def verdicts(self, records: Records) -> "list[Verdict]":
-        """One verdict, or one for each of the two losses if the statement is about the training loss."""
+    @property
+    def cases(self) -> Mapping[str, Check]:
+        """The checks by the name of their case; a single one has no name."""
+        return self.check if isinstance(self.check, Mapping) else {"": self.check}
+
+    def verdicts(self, records: Records, reduced: str = "") -> "list[Verdict]":
+        """One verdict for each case, or one for each of the two losses if the statement is about the training loss.
+
+        Args:
+            records: the results of the page.
+            reduced: the scale, if less than the paper's experiment was run.
+        """
         columns = LOSSES if self.on_loss else ("",)
-        with np.errstate(invalid="ignore", divide="ignore"):  # of diverged runs: infinity over infinity is undecided
-            return [Verdict(self, column, *decide(self.check(records, column))) for column in columns]
+        return [
+            Verdict(self, case, column, _evidence(check, records, column), reduced)
+            for case, check in self.cases.items()
+            for column in columns
+        ]
 
 
-def decide(evidence: Evidence) -> tuple[Outcome, Numbers]:
-    """Holds if it is true of every seed, does not hold if of none, undecided if the seeds disagree or there is none.
-
-    A number that is missing (NaN) leaves it undecided too, whatever the other seeds say.
-
-    >>> decide(Evidence(np.array([True, True]), np.array([0.5, 1.0])))
-    ('holds', array([0.5, 1. ]))
-    >>> decide(Evidence(np.array([True, False]), np.array([0.5, 1.5])))[0]
-    'undecided'
-    """
-    true, effect = evidence.true, evidence.effect
-    if len(true) == 0 or np.isnan(effect).any():
-        return "undecided", effect
-    if true.all():
-        return "holds", effect
-    return ("undecided" if true.any() else "does not hold"), effect
+def _evidence(check: Check, records: Records, column: str) -> Evidence:
+    """What a check finds; no numbers if its line, or the column it looks at, is not among the records."""
+    with np.errstate(invalid="ignore", divide="ignore"):  # of diverged runs: infinity over infinity is undecided
+        try:
+            return check(records, column)
+        except KeyError:  # a smaller scale leaves panels out, and so do the tables of an earlier version
+            return Evidence(np.array([]))
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim's outcome on one loss, with the effect on each seed.
+    """A claim's outcome in one case and on one loss.
 
     Attributes:
         claim: what was judged.
+        case: which of its cases; empty if it has one.
         column: the loss that it was judged on; empty for claims that are about none.
-        outcome: "holds", "does not hold" or "undecided".
-        effect: the number of each seed.
+        evidence: the effects, and the margins that they are held against.
+        reduced: the scale, if less than the paper's experiment was run.
     """
 
     claim: Claim
+    case: str
     column: str
-    outcome: Outcome
-    effect: Numbers
+    evidence: Evidence
+    reduced: str = ""
+
+    @property
+    def outcome(self) -> Outcome:
+        """What the evidence says; a reduced experiment leaves the paper's statement undecided."""
+        ours = self.claim.place == OUR_QUESTION
+        return "undecided" if self.reduced and not ours else self.evidence.outcome
+
+    @property
+    def words(self) -> str:
+        """The outcome, and of a reduced experiment its scale and what was seen there."""
+        if len(self.evidence.effect) == 0:
+            return f"{self.outcome} (not run)"
+        seen = f": {self.evidence.outcome}" if self.evidence.outcome != self.outcome else ""
+        return f"{self.outcome} (at {self.reduced} scale{seen})" if self.reduced else self.outcome
 
     @property
     def numbers(self) -> str:
-        """The effect: mean over the seeds, least and largest."""
-        size, over = len(self.effect), self.claim.over
+        """The effect: its mean, its interval, and of how many numbers they are."""
+        size, over = len(self.evidence.effect), self.claim.over
         if size == 0:
             return "no numbers"
-        low, mean, high = self.effect.min(), self.effect.mean(), self.effect.max()
-        many = f"{over}es" if over.endswith("ch") else f"{over}s"
-        spread = f" ({low:.3g} to {high:.3g}, {size} {many})" if size > 1 else f" (1 {over})"
-        return f"{self.claim.effect} {mean:.3g}{spread}"
+        many = over if size == 1 else f"{over}es" if over.endswith("ch") else f"{over}s"
+        mean, (low, high) = self.evidence.mean, self.evidence.interval
+        interval = f" [{low:.3g}, {high:.3g}]" if low < high else ""
+        return f"{self.claim.effect} {mean:.3g}{interval} ({size} {many})"
 
 
 @dataclass(frozen=True)
@@ -283,6 +297,7 @@ class Page:
         is_seeded: whether other numbers of seeds make sense.
         compute: from panels and the job to records, in place of training.
         shown: tables that the document shows.
+        points: rounds of each run in the page's table of curves.
     """
 
     name: str
@@ -291,7 +306,13 @@ class Page:
     draw: Callable[[Records, Sequence[Panel], Path], list[Path]]
     claims: Sequence[Claim]
     note: str = ""
-    seeds: int = 3
+    seeds: int = 10
     is_seeded: bool = True
     compute: Callable[[Sequence[Panel], Job], Records] | None = None
     shown: Sequence[str] = ()
+
+    def reduced(self, scale: Scale) -> str:
+        """The scale, if its panels are not the paper's; empty if they are."""
+        return "" if self.panels(scale) == self.panels("paper") else scale
+
+    points: int = 100

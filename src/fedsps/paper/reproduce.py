@@ -1,23 +1,39 @@
 """Re-run pages: tune, train or compute, then draw, tabulate and judge from the records.
 
 For each page the output folder gets PAGE.json (verdicts, panels, what it took), PAGE.csv (the numbers behind the
-curves), its figures, and other tables of its own. `document` and `fedsps report` read these files alone.
+curves), its figures, and other tables of its own. `document` and `fedsps report` read these files alone. All verdicts
+of the folder are in verdicts.csv.
 """
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import get_args
 
+import numpy as np
 import pandas as pd
 
 from fedsps.checks import choice, count
-from fedsps.errors import ConfigurationError, unknown
-from fedsps.paper.document import document
-from fedsps.paper.execute import search, train
+from fedsps.errors import (
+    ConfigurationError,
+    DataError,
+    DiskFullError,
+    FailedRunsError,
+    Failure,
+    FedspsError,
+    unknown,
+)
+from fedsps.paper.document import document, verdict_table
+from fedsps.paper.evidence import Numbers
+from fedsps.paper.execute import noting, search, train
 from fedsps.paper.page import Job, Line, Page, Panel, Records, Report, Scale, Tuned, Verdict
+from fedsps.paper.stored import stored
 from fedsps.report import plot
+from fedsps.runs.checkpoint import FAILURE
+from fedsps.runs.failures import in_line
 from fedsps.runs.files import read_json, write_json
 from fedsps.runs.result import number
 
@@ -32,7 +48,10 @@ PAGES = {  # by name, in the paper's order: the file of `fedsps.paper.pages` tha
     "stepsizes": "stepsizes",
     "libsvm": "libsvm",
     "tuning": "tuning",
+    "beyond": "beyond",
+    "theory": "theory",
 }
+WHOLE = 100  # rounds of a run, and those that were evaluated: enough to judge from
 
 
 @dataclass(frozen=True)
@@ -82,6 +101,7 @@ def reproduce(
     runs: str | Path = "runs",
     jobs: int = 1,
     report: Report | None = None,
+    from_tables: bool = False,
 ) -> list[Reproduction]:
     """Re-run the paper's experiments: figures, tables, and a verdict on every claim.
 
@@ -97,24 +117,61 @@ def reproduce(
         runs: the folder of run folders.
         jobs: runs at the same time, in processes of one thread each.
         report: called with what is being done, how far it is, and of how much.
+        from_tables: judge and draw again what lies in the output folder, without training; of every page its own
+            scale and seeds.
+
+    Raises:
+        FailedRunsError: if some runs failed: all others are done, pages with a failed run are not judged, and
+            `finished` are the other pages.
     """
     choice("scale", scale, get_args(Scale))
     count("jobs", jobs)
     if seeds is not None:
         count("seeds", seeds)
     plot.check_available()
-    chosen = [find(name) for name in pages or PAGES]
     folder = Path("reproduction", scale) if output is None else Path(output)
-    for page in chosen:
-        check_room(page, scale, folder)
-    reproductions = [
-        reproduce_page(page, scale, seeds=seeds, runs=Path(runs), folder=folder, jobs=jobs, report=report)
-        for page in chosen
-    ]
-    place = folder / "README.md" if text is None else Path(text)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_text(document(folder, place, list(PAGES)), encoding="utf-8")
+    failures: list[Failure] = []
+    if from_tables:
+        there = [name for name in PAGES if (folder / f"{name}.json").is_file() and find(name).points >= WHOLE]
+        reproductions = [judge_again(find(name), folder) for name in pages or there]
+    else:
+        chosen = [find(name) for name in pages or PAGES]
+        for page in chosen:
+            check_room(page, scale, folder)
+        reproductions = []
+        for page in chosen:
+            with failing_alone(page, folder, failures, among=len(chosen)):
+                reproductions.append(
+                    reproduce_page(page, scale, seeds=seeds, runs=Path(runs), folder=folder, jobs=jobs, report=report)
+                )
+    if reproductions:
+        place = folder / "README.md" if text is None else Path(text)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(document(folder, place, list(PAGES)), encoding="utf-8")
+        verdict_table(folder, list(PAGES)).to_csv(folder / "verdicts.csv", index=False, float_format="%.6g")
+    if failures:
+        raise FailedRunsError(failures, reproductions)
     return reproductions
+
+
+@contextmanager
+def failing_alone(page: Page, folder: Path, failures: list[Failure], among: int) -> Iterator[None]:
+    """Let the other pages go on where one fails: what failed is added to the list, its traceback is kept in a file.
+
+    A full disk is no matter of one page; and one that is asked for alone says itself what it was refused for.
+    """
+    file = folder / f"{page.name}-{FAILURE}"
+    try:
+        with noting(failures):
+            yield
+    except Exception as error:
+        if isinstance(error, DiskFullError) or (among == 1 and isinstance(error, FedspsError)):
+            raise
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+        failures.append(Failure(f"page {page.name}", in_line(error), file))
+    else:
+        file.unlink(missing_ok=True)
 
 
 def reproduce_page(
@@ -143,9 +200,44 @@ def reproduce_page(
     if seeds is None or not page.is_seeded:
         seeds = page.seeds if scale == "paper" or page.compute else 1
     records = (page.compute or train)(panels, Job(page.name, scale, seeds, runs, jobs, report))
-    verdicts = [verdict for claim in page.claims for verdict in claim.verdicts(records)]
-    outcome = Reproduction(page, scale, seeds, panels, records, page.draw(records, panels, folder), verdicts)
+    outcome = judge(page, scale, seeds, panels, records, folder)
     write(outcome, folder)
+    return outcome
+
+
+def judge(
+    page: Page, scale: Scale, seeds: int, panels: Sequence[Panel], records: Records, folder: Path
+) -> Reproduction:
+    """Judge records and draw them: the page's own figures, and the intervals of its verdicts."""
+    verdicts = [verdict for claim in page.claims for verdict in claim.verdicts(records, page.reduced(scale))]
+    figures = page.draw(records, panels, folder)
+    path = folder / f"{page.name}-verdicts.png"
+    if intervals(verdicts, path):
+        figures = [*figures, path]
+    return Reproduction(page, scale, seeds, panels, records, figures, verdicts)
+
+
+def judge_again(page: Page, folder: Path) -> Reproduction:
+    """Judge and draw a page from its tables, without training: after a claim was changed, or the rule.
+
+    Its note says what was run, and so stays. Lines that the page has today and its tables do not have no numbers.
+
+    Raises:
+        DataError: if the page does not lie in the folder, or its table has too few rounds to be judged from.
+    """
+    if page.points < WHOLE:
+        raise DataError(
+            f"the table of {page.name} has {page.points} rounds of a run, too few to judge from: run it again"
+        )
+    found, records = stored(page, folder)
+    panels = [
+        replace(panel, lines=[line for line in panel.lines if line.label in records.runs[panel.name]])
+        for panel in page.panels(found["scale"])
+        if panel.name in records.runs
+    ]
+    page = replace(page, note=found["note"])
+    outcome = judge(page, found["scale"], found["seeds"], panels, records, folder)
+    write_json(folder / f"{page.name}.json", plain(outcome))
     return outcome
 
 
@@ -169,14 +261,14 @@ def write(outcome: Reproduction, folder: Path) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     name, records = outcome.page.name, outcome.records
-    tables = ({name: table(records)} if records.runs else {}) | dict(records.tables)
+    tables = ({name: table(records, outcome.page.points)} if records.runs else {}) | dict(records.tables)
     for stem, content in tables.items():
         content.to_csv(folder / f"{stem}.csv", index=False, float_format="%.6g")
     write_json(folder / f"{name}.json", plain(outcome))
 
 
-def table(records: Records) -> pd.DataFrame:
-    """The numbers behind a figure: of every run a hundred rounds, and those that were evaluated.
+def table(records: Records, points: int = WHOLE) -> pd.DataFrame:
+    """The numbers behind a figure: of every run so many rounds, and of a hundred also all that were evaluated.
 
     Times are left out, so that the same runs give the same table on every machine.
     """
@@ -185,11 +277,44 @@ def table(records: Records) -> pd.DataFrame:
         for label, seeds in lines.items():
             for run in seeds:
                 history = run.history.drop(columns="seconds", errors="ignore")
-                step = max(1, len(history) // 100)
-                shown = history[history["train_loss"].notna() | (history["round"] % step == 0)]
+                is_shown = history["round"] % max(1, len(history) // points) == 0
+                shown = history[is_shown | (history["train_loss"].notna() if points >= WHOLE else False)]
                 parts.append(shown.assign(panel=panel, line=label, seed=run.spec.plan.seed))
     whole = pd.concat(parts, ignore_index=True)
     return whole[["panel", "line", "seed", *whole.columns.drop(["panel", "line", "seed"])]]
+
+
+FINAL = ("train_loss", "cohort_loss", "test_accuracy")  # what the tables of a page's panels show
+
+
+def _mean_and_deviation(finals: Numbers) -> list[float | None]:
+    """Over the seeds; null where a run diverged, and no deviation of one seed.
+
+    >>> _mean_and_deviation(np.array([1.0, 3.0]))
+    [2.0, 1.4142135623730951]
+    """
+    finite = np.isfinite(finals).all()
+    return [
+        number(finals.mean()) if finite else None,
+        number(finals.std(ddof=1)) if finite and len(finals) > 1 else None,
+    ]
+
+
+def intervals(verdicts: Sequence[Verdict], path: Path) -> bool:
+    """Draw the intervals of the verdicts that have one, ratios and differences apart; whether there are any."""
+    kinds: dict[str, list[plot.Interval]] = {}
+    for verdict in verdicts:
+        evidence, (low, high) = verdict.evidence, verdict.evidence.interval
+        if evidence.kind != "exact" and np.isfinite([low, high]).all():
+            label = " ".join(filter(None, (verdict.claim.id, verdict.case)))
+            kinds.setdefault(evidence.kind, []).append(
+                plot.Interval(
+                    label, verdict.column, evidence.outcome, evidence.mean, low, high, (evidence.low, evidence.high)
+                )
+            )
+    if kinds:
+        plot.intervals(kinds, [path, path.with_suffix(".pdf")])
+    return bool(kinds)
 
 
 def plain(outcome: Reproduction) -> dict[str, object]:
@@ -203,6 +328,11 @@ def plain(outcome: Reproduction) -> dict[str, object]:
         tuned = isinstance(line.algorithm, Tuned) and search(panel, line, line.algorithm, outcome.scale).space
         return {
             "label": line.label,
+            "final": {
+                column: _mean_and_deviation(records.final(panel.name, line.label, column))
+                for column in FINAL
+                if column in runs[0].history
+            },
             "algorithm": spec.algorithm,
             "tuned": {name: spec.parameters[name] for name in tuned or ()},
             "runs": list(records.digests.get((panel.name, line.label), ())),
@@ -215,6 +345,7 @@ def plain(outcome: Reproduction) -> dict[str, object]:
         "note": outcome.page.note,
         "scale": outcome.scale,
         "seeds": outcome.seeds,
+        "wanted": outcome.page.seeds,
         **asdict(records.cost),
         "figures": [figure.name for figure in outcome.figures],
         "shown": list(outcome.page.shown),
@@ -237,11 +368,19 @@ def _plain_verdict(verdict: Verdict) -> dict[str, object]:
     claim = verdict.claim
     return {
         "id": claim.id,
+        "case": verdict.case or None,
         "statement": claim.statement,
         "place": claim.place,
         "criterion": claim.criterion,
+        "why": claim.why,
         "loss": verdict.column or None,
         "outcome": verdict.outcome,
+        "words": verdict.words,
+        "seen": verdict.evidence.outcome,
+        "what": claim.effect,
+        "mean": number(verdict.evidence.mean),
         "numbers": verdict.numbers,
-        "effect": [number(value) for value in verdict.effect],
+        "effect": [number(value) for value in verdict.evidence.effect],
+        "interval": [number(end) for end in verdict.evidence.interval],
+        "margins": [number(end) for end in (verdict.evidence.low, verdict.evidence.high)],
     }

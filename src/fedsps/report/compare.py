@@ -1,90 +1,30 @@
-"""Several algorithms on one task: `fedsps.compare`, its table and its figure."""
+"""Several algorithms on one task: `fedsps.compare`."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Unpack, get_args
 
-import numpy as np
-import pandas as pd
 import torch.nn.functional as F
 from torch import nn
 
-from fedsps.checks import count
+from fedsps.checks import choice, count
 from fedsps.core.algorithm import Algorithm
 from fedsps.core.plan import Knobs, Plan, takes_plan
 from fedsps.data.clients import ClientData, Samples, held_out
-from fedsps.engine.history import Row
+from fedsps.engine.metrics import Metric, named_metrics
 from fedsps.engine.trial import Engine
-from fedsps.errors import ConfigurationError
+from fedsps.errors import ConfigurationError, FailedRunsError, Failure
 from fedsps.methods.notation import Named, name_of, parse
 from fedsps.model.network import Loss
-from fedsps.report import plot
-from fedsps.report.format import run_title
+from fedsps.report.comparison import METRIC, Comparison, comparison
+from fedsps.report.statistics import Test
 from fedsps.runs.parallel import run_all
 from fedsps.runs.result import Result
 from fedsps.runs.spec import Spec
 from fedsps.runs.sweep import Watch
-from fedsps.runs.train import train
-
-HEADINGS = {
-    "algorithm": "algorithm",
-    "rounds": "rounds",
-    "final_train_loss": "final\ntrain loss",
-    "best_test_accuracy": "best test\naccuracy",
-    "rounds_to_target": "rounds to\ntarget",
-    "stepsize_mean": "mean\nstepsize",
-    "seconds": "seconds",
-}
-"""The columns of the table, and what stands above them."""
-
-TARGET_FACTOR = 1.1
-"""Where no target is given, it is the best final train loss times this."""
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Several algorithms' runs on the same data, batches and start.
-
-    Attributes:
-        results: each algorithm's runs by its label, one for each seed.
-        table: a row an algorithm, means over its seeds.
-        target: the loss that the column `rounds_to_target` speaks of.
-        given: whether the caller chose the target.
-    """
-
-    results: Mapping[str, Sequence[Result]]
-    table: pd.DataFrame
-    target: float
-    given: bool
-
-    @property
-    def note(self) -> str:
-        """What the target is, in words."""
-        if np.isnan(self.target):
-            return "no target: nothing was evaluated"
-        if self.given:
-            return f"target loss: {self.target:.4g}, as given"
-        return f"target loss: {self.target:.4g}, the best final train loss of these runs times {TARGET_FACTOR}"
-
-    @property
-    def title(self) -> str:
-        """What was trained on, in one line."""
-        runs = next(iter(self.results.values()))
-        seeds = f", {len(runs)} seeds: mean, least and largest" if len(runs) > 1 else ""
-        return run_title(runs[0]) + seeds
-
-    def figure(self, path: str | Path | None = None) -> Any:
-        """Loss, test accuracy and stepsize against rounds, as a matplotlib figure.
-
-        Args:
-            path: where it is written too (.png, .pdf, .svg), if it is given.
-        """
-        histories = {label: [run.history for run in runs] for label, runs in self.results.items()}
-        names = {label: runs[0].spec.algorithm for label, runs in self.results.items()}
-        if path is not None:
-            plot.check(Path(path))
-        return plot.comparison(histories, names, self.title, None if path is None else Path(path))
+from fedsps.runs.task import chosen_loss
+from fedsps.runs.train_all import train_all
 
 
 @takes_plan
@@ -95,9 +35,12 @@ def compare(
     model: nn.Module | None = None,
     clients: Sequence[Samples] | ClientData | None = None,
     test: Samples | ClientData | None = None,
-    loss: Loss = F.cross_entropy,
+    loss: Loss | str = F.cross_entropy,
     seeds: int = 1,
     target: float | None = None,
+    metrics: str | Metric | Sequence[str | Metric] | Mapping[str, Metric] = (),
+    metric: str = METRIC,
+    statistic: Test = "t",
     runs: str | Path = "runs",
     jobs: int = 1,
     fresh: bool = False,
@@ -109,7 +52,7 @@ def compare(
     """Train several algorithms on the same data, batches and start, over several seeds.
 
     Either on a task that a spec names: its runs are cached in their folders, and several can go at the same time. Or
-    on a model and clients' data of your own, one run after another in this process.
+    on a model and clients' data of your own, in this process.
 
     Args:
         algorithms: names as the command line writes them ("fedavg:client_stepsize=0.1/1" is two), or algorithms.
@@ -120,14 +63,22 @@ def compare(
         loss: of your own model.
         seeds: runs of each algorithm, with the plan's seed, the one after it, ...
         target: the loss of the column `rounds_to_target`; the best final train loss times 1.1 if not given.
+        metrics: of the test data of your own, see `train`.
+        metric: the column of the history whose final and best values the table has.
+        statistic: the paired test over seeds against the best algorithm, "t" or "wilcoxon"; see
+            `fedsps.report.statistics`.
         runs: the folder of run folders, with a spec.
         jobs: runs at the same time, in processes of one thread each; with a spec.
         fresh: train again even if a run is there already; with a spec.
-        exact: each run by itself; else runs that differ in numbers alone are computed together, with the same numbers
-            up to rounding.
+        exact: each run by itself; else runs that differ in numbers and seeds alone are computed together, with the
+            same numbers up to rounding.
         engine: see `train`.
         watch: called with the number of the run and the row of its last round.
         **plan: the fields of `Plan`; with a spec those that differ from its own.
+
+    Raises:
+        FailedRunsError: with a spec, if some runs failed; the others are done, and `finished` is the comparison of the
+            algorithms of which none failed.
 
     >>> import torch
     >>> clients = [(torch.randn(8, 2), torch.randint(2, (8,))) for _ in range(3)]
@@ -138,47 +89,58 @@ def compare(
     """
     count("seeds", seeds)
     count("jobs", jobs)
+    choice("statistic", statistic, get_args(Test))
     asked = Plan.of(**plan)
     if spec is not None and not isinstance(spec, Spec):
         raise ConfigurationError(f"spec must be made by Spec.of; got {spec!r}")
     chosen = chosen_algorithms(algorithms)
     if (spec is None) == (model is None and clients is None):
         raise ConfigurationError("compare takes either a spec, or a model and clients")
+    failures: Sequence[Failure] = ()
     if spec is not None:
-        if test is not None or loss is not F.cross_entropy:
-            raise ConfigurationError("test and loss are for a model of your own: a spec has its own")
+        if test is not None or loss is not F.cross_entropy or metrics:
+            raise ConfigurationError("test, loss and metrics are for a model of your own: a spec has its own")
         for named in chosen:
             _check_known(named)
         specs = specs_of(list(chosen), replace(spec, plan=replace(spec.plan, **plan)), seeds)
-        results = run_all(specs, runs, jobs=jobs, fresh=fresh, exact=exact, engine=engine, watch=watch)
+        try:
+            results: Sequence[Result | None] = run_all(
+                specs, runs, jobs=jobs, fresh=fresh, exact=exact, engine=engine, watch=watch
+            )
+        except FailedRunsError as error:
+            results, failures = error.finished, error.failures
     else:
         if model is None or clients is None:
             raise ConfigurationError("compare needs both a model and clients, or a spec")
         if jobs != 1:
             raise ConfigurationError("jobs is for a spec, whose data other processes can load: leave it out")
-        if fresh or exact:
-            raise ConfigurationError("fresh and exact are for a spec, whose runs are kept: leave them out")
+        if fresh:
+            raise ConfigurationError("fresh is for a spec, whose runs are kept: leave it out")
         data, held = ClientData.of(clients), None if test is None else held_out(test)
-        results = []
-        for algorithm in chosen.values():
-            for number in range(seeds):
-                results.append(
-                    train(
-                        model,
-                        data,
-                        algorithm=algorithm,
-                        test=held,
-                        loss=loss,
-                        engine=engine,
-                        callback=None if watch is None else _numbered(watch, len(results)),
-                        **{**vars(asked), "seed": asked.seed + number},
-                    )
-                )
+        plans = [replace(asked, seed=asked.seed + number) for number in range(seeds)]
+        own = list(chosen.values())
+        wanted = named_metrics(metrics)
+        results = train_all(
+            model,
+            data,
+            own,
+            plans,
+            test=held,
+            loss=chosen_loss(loss),
+            metrics=wanted,
+            engine=engine,
+            exact=exact,
+            watch=watch,
+        )
     by_label: dict[str, list[Result]] = {}
-    for place, result in enumerate(results):
-        named = list(chosen)[place // seeds]
-        by_label.setdefault(named.label(*chosen), []).append(result)
-    return comparison(by_label, target)
+    for number, named in enumerate(chosen):
+        own_runs = [result for result in results[number * seeds : (number + 1) * seeds] if result is not None]
+        if len(own_runs) == seeds:  # tests over the seeds are paired
+            by_label[named.label(*chosen)] = own_runs
+    if failures:
+        finished = comparison(by_label, target, metric, statistic) if by_label else None
+        raise FailedRunsError(failures, finished, " without fresh=True" if fresh else "")
+    return comparison(by_label, target, metric, statistic)
 
 
 def chosen_algorithms(algorithms: Sequence[str | Algorithm]) -> dict[Named, Algorithm]:
@@ -229,50 +191,3 @@ def specs_of(chosen: Sequence[Named], spec: Spec, seeds: int) -> list[Spec]:
     settings = vars(spec.plan) | vars(spec.task)
     seed = spec.plan.seed
     return [Spec.of(named, **(settings | {"seed": seed + number})) for named in chosen for number in range(seeds)]
-
-
-def _numbered(watch: Watch, number: int) -> Callable[[Row], None]:
-    """A callback that knows its run's number; a lambda in the loop would see the loop's last one."""
-    return lambda row: watch(number, row)
-
-
-def comparison(results: Mapping[str, Sequence[Result]], target: float | None = None) -> Comparison:
-    """The table of runs that are there.
-
-    Where a seed diverged, the mean final loss is infinite: the other seeds do not hide it.
-
-    Args:
-        results: each algorithm's runs over the seeds, by label.
-        target: the loss of the column `rounds_to_target`; the best final train loss times 1.1 if not given.
-    """
-    finals = {name: float(np.mean([final_loss(run) for run in runs])) for name, runs in results.items()}
-    finite = [value for value in finals.values() if np.isfinite(value)]
-    aim = target if target is not None else (TARGET_FACTOR * min(finite) if finite else np.nan)
-    rows = [
-        {
-            "algorithm": name,
-            "rounds": int(np.mean([len(run.history) for run in runs])),
-            "final_train_loss": finals[name],
-            "best_test_accuracy": float(np.mean([run.history["test_accuracy"].max() for run in runs])),
-            "rounds_to_target": float(np.mean([rounds_to(run, aim) for run in runs])),
-            "stepsize_mean": float(np.mean([run.history["stepsize_mean"].mean() for run in runs])),
-            "seconds": float(np.mean([run.history["seconds"].sum() for run in runs])),
-            "diverged": sum(run.diverged_at is not None for run in runs),
-        }
-        for name, runs in results.items()
-    ]
-    return Comparison(results, pd.DataFrame(rows), float(aim), target is not None)
-
-
-def final_loss(run: Result) -> float:
-    """The last evaluated training loss; infinite if the run diverged, NaN if it was never evaluated."""
-    if run.diverged_at is not None:
-        return np.inf
-    evaluated = run.history["train_loss"].dropna()
-    return float(evaluated.iloc[-1]) if len(evaluated) else np.nan
-
-
-def rounds_to(run: Result, target: float) -> float:
-    """The first round whose training loss is at most the target; infinite if there is none."""
-    reached = run.history.loc[run.history["train_loss"] <= target, "round"]
-    return float(reached.iloc[0]) if len(reached) else np.inf

@@ -1,21 +1,25 @@
 """From runs and reproduced pages to figures: which curves go together, and their points.
 
 Runs that differ in algorithm, parameters and seed alone are one figure, since only these can be compared; a reproduced
-page brings its own panels. Colours and dashes are those of the figures on paper.
+page brings its own panels. Trials of searches are no runs to compare: each is a point. Colours and dashes are those of
+the figures on paper.
 """
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from fedsps.methods.notation import short
 from fedsps.methods.registry import CATALOGUE
 from fedsps.report import plot
 from fedsps.report.collect import Reproduced, Run
 from fedsps.report.format import run_title
+from fedsps.runs.result import Result, number
+from fedsps.runs.space import TUNING_SEED
 from fedsps.runs.spec import Spec
 
 POINTS = 500  # of a curve at most, so that the page stays small
@@ -48,11 +52,13 @@ class Figure:
         heading: what stands above it.
         column: the one that is shown at first.
         lines: its curves, in the order of the legend.
+        runs: those of each line, by label, if they were given.
     """
 
     heading: str
     column: str
     lines: Sequence[Curve]
+    runs: Mapping[str, Sequence[Result]] = field(default_factory=dict)
 
     @property
     def columns(self) -> list[str]:
@@ -86,9 +92,81 @@ class Figure:
                 "seeds": list(line.histories),
                 "diverged": [line.diverged.get(seed) for seed in line.histories],
                 "points": {column: _points(list(line.histories.values()), column) for column in self.columns},
+                "costs": _costs(list(line.histories.values())),
             }
             for line, (colour, dash) in zip(self.lines, self.styles(), strict=True)
         ]
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """The trials of a search, a point each: a parameter across, what came of it upward.
+
+    Attributes:
+        heading: what stands above it.
+        trials: of one algorithm on one task.
+    """
+
+    heading: str
+    trials: Sequence[Run]
+
+    @property
+    def parameters(self) -> list[str]:
+        """The numbers in which the trials differ."""
+        asked = [run.result.spec.parameters for run in self.trials]
+        names = [name for name, value in asked[0].items() if isinstance(value, float | int)]
+        return [name for name in names if len({one.get(name) for one in asked}) > 1]
+
+    @property
+    def diverged(self) -> int:
+        """How many trials have no final loss."""
+        return sum(run.result.diverged_at is not None for run in self.trials)
+
+    def data(self) -> dict[str, Any]:
+        """The points as JSON: what was tried, and the final values of what is measured."""
+        columns = ("train_loss", "test_loss", "test_accuracy")
+        trials = [run.result for run in self.trials if run.result.diverged_at is None]
+        up = {column: [number(one.final(column)) for one in trials] for column in columns}
+        return {
+            "across": {name: [one.spec.parameters[name] for one in trials] for name in self.parameters},
+            "up": {column: values for column, values in up.items() if any(value is not None for value in values)},
+            "labels": [
+                one.spec.named.label() if ":" not in one.spec.algorithm else one.spec.algorithm for one in trials
+            ],
+            "colour": plot.COLOURS.get(self.trials[0].result.spec.algorithm, plot.OTHERS[0]),
+        }
+
+
+def is_trial(run: Run) -> bool:
+    """Whether a run is a trial of a search, by the seed that searches have to themselves."""
+    return run.result.spec.plan.seed == TUNING_SEED
+
+
+def of_searches(trials: Sequence[Run]) -> list[Scatter]:
+    """One figure for each task and algorithm that was searched."""
+    groups: dict[tuple[str, str], list[Run]] = {}
+    for run in trials:
+        key = json.dumps(_shared(run), sort_keys=True)
+        groups.setdefault((run.result.spec.algorithm, key), []).append(run)
+    return [
+        Scatter(f"{short(algorithm)}: {run_title(group[0].result)}, {group[0].result.spec.plan.rounds} rounds", group)
+        for (algorithm, _), group in groups.items()
+    ]
+
+
+def _costs(histories: Sequence[pd.DataFrame]) -> dict[str, list[float]]:
+    """What had been spent by the end of some rounds, as the mean over the seeds; what was not recorded is left out."""
+    needs = {
+        "gradient_evaluations": ["gradient_evaluations"],
+        "bytes": ["bytes_up", "bytes_down"],
+        "seconds": ["seconds"],
+    }
+    known = [cost for cost, columns in needs.items() if all({*columns} <= {*table} for table in histories)]
+    if not known or not histories:
+        return {}
+    spent = {cost: plot.costs(histories, cost) for cost in ("round", *known)}  # type: ignore[arg-type]
+    places = thin(len(spent["round"]))
+    return {cost: [float(f"{value:.5g}") for value in values.iloc[places]] for cost, values in spent.items()}
 
 
 def _points(histories: Sequence[pd.DataFrame], column: str) -> dict[str, Any]:
@@ -130,7 +208,8 @@ def of_runs(runs: Sequence[Run]) -> list[Figure]:
     for group, asked, name in zip(groups.values(), settings, titles, strict=True):
         namesakes = [other for other, its in zip(settings, titles, strict=True) if its == name]
         differ = [f"{key} {asked[key]}" for key in asked if any(other.get(key) != asked[key] for other in namesakes)]
-        figures.append(Figure(", ".join([name, *differ]), "train_loss", _curves(group)))
+        lines, results = _curves(group)
+        figures.append(Figure(", ".join([name, *differ]), "train_loss", lines, results))
     return sorted(figures, key=lambda figure: figure.heading)
 
 
@@ -138,13 +217,13 @@ def _shared(run: Run) -> dict[str, Any]:
     """What runs of one figure have in common, side by side: everything but algorithm, parameters and seed."""
     content, data = run.result.spec.json(), run.result.data
     files = {f"{key} file": digest for key, digest in content["files"].items() if key != "algorithm"}
-    task = content["task"] or {key: data.get(key) for key in ("model", "clients", "train_samples")}
+    task = content["task"] or {key: data.get(key) for key in ("model", "clients", "train_samples", "fingerprint")}
     plan = {key: value for key, value in content["plan"].items() if key != "seed"}
     return {**task, **plan, **content["federation"], **files}
 
 
-def _curves(group: Sequence[Run]) -> list[Curve]:
-    """The curves of a figure: in the catalogue's order, the user's own algorithms after it."""
+def _curves(group: Sequence[Run]) -> tuple[list[Curve], dict[str, list[Result]]]:
+    """The curves of a figure, in the catalogue's order, the user's own algorithms after it; and their runs by label."""
     specs = [run.result.spec for run in group]
     curves: dict[str, list[Run]] = {}
     for run in sorted(group, key=lambda run: run.result.spec.plan.seed):
@@ -154,7 +233,8 @@ def _curves(group: Sequence[Run]) -> list[Curve]:
     def place(curve: Curve) -> tuple[int, str]:
         return order.index(curve.algorithm) if curve.algorithm in order else len(order), curve.label
 
-    return sorted((_curve(name, runs[0].result.spec.algorithm, runs) for name, runs in curves.items()), key=place)
+    lines = sorted((_curve(name, runs[0].result.spec.algorithm, runs) for name, runs in curves.items()), key=place)
+    return lines, {line.label: [run.result for run in curves[line.label]] for line in lines}
 
 
 def _curve(name: str, algorithm: str, runs: Sequence[Run]) -> Curve:
@@ -170,20 +250,25 @@ def _curve(name: str, algorithm: str, runs: Sequence[Run]) -> Curve:
 
 
 def label(spec: Spec, others: Iterable[Spec] = ()) -> str:
-    """The algorithm with what tells it from others of its name. A user's own file is not imported for it.
+    """The algorithm with what tells it from others of its name, be it a version of its file, which is not imported.
 
     >>> label(Spec.of("fedsps:cap=10")), label(Spec.of("fedsps"), [Spec.of("fedsps:cap=10")])
     ('fedsps cap=10', 'fedsps cap=1')
     """
+    others = list(others)
     alike = [other for other in others if other.algorithm == spec.algorithm]
-    if ":" not in spec.algorithm:
+    if ":" not in spec.algorithm:  # else its file would be imported
         return spec.named.label(*(other.named for other in alike))
     differ = [
-        f"{key}={value}"
+        f"{key.rpartition(':')[2]}={value}"
         for key, value in spec.parameters.items()
         if any(other.parameters.get(key) != value for other in alike)
     ]
-    return " ".join([spec.algorithm, *differ])
+    code = spec.files.get("algorithm", "")[:8]
+    versions = [f"({code})"] if any(other.files.get("algorithm", "")[:8] != code for other in alike) else []
+    name = short(spec.algorithm)
+    namesakes = any(other.algorithm != spec.algorithm and short(other.algorithm) == name for other in others)
+    return " ".join([spec.algorithm if namesakes else name, *differ, *versions])
 
 
 def of_page(page: Reproduced, runs: Sequence[Run]) -> list[Figure]:

@@ -35,6 +35,7 @@ def run_title(result: Result) -> str:
 def _rounds(spec: Spec) -> str:
     """The end of a title: the cohort if not all take part, local steps, and batch."""
     cohort = f", {spec.plan.cohort} a round" if spec.plan.cohort else ""
+    cohort += f", absences {spec.plan.absences}" if spec.plan.absences else ""
     return f"{cohort}, {spec.plan.local_steps} local steps, batch {spec.plan.batch_size or 'all'}"
 
 

@@ -21,9 +21,36 @@ function acrossSeeds({ rounds, seeds }, logarithmic) {
   return found;
 }
 
-function curves(line, points, logarithmic, single) {
+// what a round had cost by its end: the costs are known at some rounds, and grow evenly between them
+function placed(costs, across, rounds) {
+  if (across === "round") return rounds;
+  const known = costs.round, spent = costs[across];
+  return rounds.map((round) => {
+    const after = known.findIndex((one) => one >= round);
+    if (after <= 0) return after === 0 ? spent[0] * round / known[0] : spent.at(-1);
+    const share = (round - known[after - 1]) / (known[after] - known[after - 1]);
+    return spent[after - 1] + share * (spent[after] - spent[after - 1]);
+  });
+}
+
+// the colours of the page, which follow the reader's light or dark mode
+const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const night = matchMedia("screen and (prefers-color-scheme: dark)");
+
+// a colour that is dark itself is made lighter where the page is dark
+function visible(colour) {
+  const parts = [1, 3, 5].map((place) => parseInt(colour.slice(place, place + 2), 16));
+  const light = (0.3 * parts[0] + 0.59 * parts[1] + 0.11 * parts[2]) / 255;
+  const share = night.matches ? Math.max(0, 0.62 - light) : 0;
+  return "#" + parts.map((part) => Math.round(part + share * (255 - part)).toString(16).padStart(2, "0")).join("");
+}
+
+function curves(given, points, logarithmic, single, across) {
+  const line = { ...given, colour: visible(given.colour) };
   const base = { type: "scatter", mode: "lines", connectgaps: true };
   const whole = acrossSeeds(points, logarithmic);
+  whole.rounds = placed(line.costs, across, whole.rounds);
+  const places = placed(line.costs, across, points.rounds);
   const traces = [];
   if (points.seeds.length > 1 && !single) {
     traces.push({
@@ -34,7 +61,7 @@ function curves(line, points, logarithmic, single) {
   if (single) {
     points.seeds.forEach((values, place) => {
       traces.push({
-        ...base, x: points.rounds, y: values, opacity: 0.55, name: plain(`${line.label}, seed ${line.seeds[place]}`),
+        ...base, x: places, y: values, opacity: 0.55, name: plain(`${line.label}, seed ${line.seeds[place]}`),
         line: { color: line.colour, width: 1, dash: line.dash }, meta: "seed",
       });
     });
@@ -48,7 +75,7 @@ function curves(line, points, logarithmic, single) {
     .filter(([end, place]) => end >= 0 && line.diverged[place] != null);
   if (ends.length) {
     traces.push({
-      ...base, mode: "markers", x: ends.map(([end]) => points.rounds[end]), y: ends.map(([end, place]) => points.seeds[place][end]),
+      ...base, mode: "markers", x: ends.map(([end]) => places[end]), y: ends.map(([end, place]) => points.seeds[place][end]),
       name: plain(`${line.label} diverged`), marker: { symbol: "x", size: 9, color: line.colour }, meta: "diverged",
     });
   }
@@ -63,26 +90,58 @@ function ticks(traces) {
   return decades > 2 ? 6 : decades > 0.9 ? 3 : 5;
 }
 
+// the trials of a search
+function trials({ across, up, labels, colour }, name, column) {
+  return [{
+    type: "scatter", mode: "markers", x: across[name], y: up[column], text: labels.map(plain), meta: "trial",
+    name: "", hovertemplate: "%{text}<br>%{y:.4~g}", marker: { color: visible(colour), size: 8, opacity: 0.8 },
+  }];
+}
+
+// what is chosen in an option, in the words of the reader
+const words = (choice) => choice.selectedOptions[0].textContent;
+
 function draw(figure) {
-  const lines = DATA[figure.id];
-  const column = figure.querySelector(".column").value;
+  const data = DATA[figure.id];
+  const column = figure.querySelector(".column"), across = figure.querySelector(".across");
   const logarithmic = figure.querySelector(".scale").value === "log";
-  const single = figure.querySelector(".single").checked;
+  const single = figure.querySelector(".single")?.checked;
   const shown = [...figure.querySelectorAll(".legend input")].map((box) => box.checked);
-  const traces = lines.filter((_, place) => shown[place])
-    .flatMap((line) => curves(line, line.points[column], logarithmic, single));
-  const axis = { gridcolor: "#e6e6e6", linecolor: "#888", zeroline: false, automargin: true };
+  const traces = data.up ? trials(data, across.value, column.value) : data.filter((_, place) => shown[place])
+    .flatMap((line) => curves(line, line.points[column.value], logarithmic, single, across.value));
+  const wide = data.up && traces[0].x.every((value) => value > 0);
+  const axis = { gridcolor: style("--line"), linecolor: style("--dim"), zeroline: false, automargin: true };
+  figure.querySelectorAll(".legend svg line").forEach((sample, place) => sample.setAttribute("stroke", visible(data[place].colour)));
   // the buttons are listed, for Plotly's own choice has one that uploads the numbers
   Plotly.react(figure.querySelector(".plot"), traces, {
-    showlegend: false, hovermode: "x unified", hoverlabel: { namelength: -1 },
-    font: { family: "system-ui, sans-serif", size: 12 }, margin: { l: 10, r: 10, t: 28, b: 36 },
-    xaxis: { ...axis, title: { text: "round" } },
-    yaxis: { ...axis, type: logarithmic ? "log" : "linear", tickformat: "~g", hoverformat: ".4~g",
+    showlegend: false, hovermode: data.up ? "closest" : "x unified", hoverdistance: data.up ? 20 : -1, hoverlabel: { namelength: -1, bgcolor: style("--soft") },
+    paper_bgcolor: style("--page"), plot_bgcolor: style("--page"),
+    font: { family: "system-ui, sans-serif", size: 12, color: style("--ink") }, margin: { l: 10, r: 10, t: 28, b: 36 },
+    xaxis: { ...axis, title: { text: plain(words(across)) }, type: wide ? "log" : "linear",
+      ...(wide ? { tickformat: "~g", tickvals: [...new Set(traces[0].x)].sort((one, other) => one - other) } : {}) },
+    yaxis: { ...axis, title: { text: plain(words(column)) }, type: logarithmic ? "log" : "linear", tickformat: "~g", hoverformat: ".4~g",
       nticks: logarithmic ? ticks(traces) : 8 },
   }, {
     responsive: true, displaylogo: false, plotlyServerURL: "",
     modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
   });
+}
+
+// the numbers behind what is shown
+function csv(figure) {
+  const data = DATA[figure.id], column = figure.querySelector(".column").value, across = figure.querySelector(".across").value;
+  const rows = data.up
+    ? [["algorithm", across, column], ...data.labels.map((label, place) => [label, data.across[across][place], data.up[column][place]])]
+    : [["algorithm", "seed", across, column], ...data.flatMap((line) => {
+      const points = line.points[column], places = placed(line.costs, across, points.rounds);
+      return points.seeds.flatMap((values, seed) => values.map((value, place) => [line.label, line.seeds[seed], places[place], value]));
+    }).filter((row) => row[3] !== null)];
+  const quoted = (cell) => (/[",\n]/.test(cell) ? `"${String(cell).replace(/"/g, '""')}"` : cell);
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([rows.map((row) => row.map(quoted).join(",") + "\n").join("")], { type: "text/csv" }));
+  link.download = `${figure.id}-${column}.csv`;
+  link.click();
+  URL.revokeObjectURL(link.href);
 }
 
 const usualScale = (column) => (column.includes("accuracy") ? "linear" : "log");
@@ -92,6 +151,7 @@ for (const figure of document.querySelectorAll("figure")) {
   scale.value = usualScale(column.value);
   column.addEventListener("change", () => { scale.value = usualScale(column.value); });
   figure.addEventListener("change", () => draw(figure));
+  figure.querySelector(".csv").addEventListener("click", () => csv(figure));
 }
 
 // a figure is drawn when it comes into sight, and all of them before printing
@@ -102,6 +162,7 @@ const sight = new IntersectionObserver((entries) => {
   }
 }, { rootMargin: "400px" });
 document.querySelectorAll("figure").forEach((figure) => sight.observe(figure));
+night.addEventListener("change", () => document.querySelectorAll("figure:has(.js-plotly-plot)").forEach(draw));
 window.addEventListener("beforeprint", () => document.querySelectorAll("figure").forEach(draw));
 
 // Tables: one row group a record, sorted by its first row

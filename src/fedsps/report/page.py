@@ -14,13 +14,28 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from fedsps.engine.history import TITLES
 from fedsps.errors import ConfigurationError
 from fedsps.report.collect import Material, Reproduced
-from fedsps.report.figures import POINTS, Figure, of_page, of_runs
-from fedsps.report.tables import frame, runs_section, verdicts_section
+from fedsps.report.comparison import comparison
+from fedsps.report.figures import POINTS, Figure, Scatter, is_trial, of_page, of_runs, of_searches
+from fedsps.report.tables import clients_section, frame, runs_section, verdicts_section
 from fedsps.version import __version__
 
+SEARCHES = (
+    "<p class=dim>Each point is a trial of <code>fedsps tune</code>, at its end. Trials are not in the means above.</p>"
+)
+ACROSS = {
+    "round": "rounds",
+    "gradient_evaluations": "gradient evaluations",
+    "bytes": "bytes sent",
+    "seconds": "seconds",
+}
+SCALES = "<option value=log>log</option><option value=linear>linear</option>"
+CSV = "<button type=button class=csv>CSV</button>"
+BAND = "<p class=dim>Line: the mean over the seeds. Band: from the least to the largest of them.</p>"
 DASHES = {"solid": "", "dash": "6 3", "dashdot": "6 3 1 3", "dot": "2 3"}
 
 
@@ -39,11 +54,15 @@ def page(material: Material) -> str:
     data: dict[str, Any] = {}  # the numbers of each figure, by its id
     shown_on_pages = {digest for reproduced in material.pages for digest in reproduced.digests}
     rest = [run for run in material.runs if run.folder.name not in shown_on_pages]
+    trials = [run for run in rest if is_trial(run)]
+    runs = [run for run in rest if not is_trial(run)]
     body = [
         verdicts_section(material.pages),
         *(_section(reproduced, of_page(reproduced, material.runs), data) for reproduced in material.pages),
-        _figures("Runs", of_runs(rest), data) if rest else "",
+        _figures("Runs", of_runs(runs), data) if runs else "",
+        _figures("Searches", of_searches(trials), data, SEARCHES) if trials else "",
         runs_section(material),
+        clients_section(material),
     ]
     fields = {
         "title": "fedsps report",
@@ -99,7 +118,7 @@ def _section(reproduced: Reproduced, figures: Sequence[Figure], data: dict[str, 
     return _figures(content["title"], figures, data, words) + tables
 
 
-def _figures(heading: str, figures: Sequence[Figure], data: dict[str, Any], words: str = "") -> str:
+def _figures(heading: str, figures: Sequence[Figure | Scatter], data: dict[str, Any], words: str = "") -> str:
     """A section of figures; a figure without any finite number says so instead of showing empty axes.
 
     Args:
@@ -111,29 +130,76 @@ def _figures(heading: str, figures: Sequence[Figure], data: dict[str, Any], word
     boxes = []
     for figure in figures:
         caption = f"<figcaption>{escape(figure.heading)}</figcaption>"
-        if not figure.columns:
+        if not (figure.parameters if isinstance(figure, Scatter) else figure.columns):
             boxes.append(f"<div class=figure>{caption}<p class=dim>no numbers to draw</p></div>")
             continue
         name = f"figure-{len(data) + 1}"
         data[name] = figure.data()
         plot = f'<div class=plot role=img aria-label="{escape(figure.heading)}"></div>'
-        boxes.append(f'<figure id="{name}">{caption}{_controls(figure)}{plot}{_legend(figure)}</figure>')
+        if isinstance(figure, Scatter):
+            lost = f"<p class=dim>{figure.diverged} diverged, and have no point.</p>" if figure.diverged else ""
+            boxes.append(f'<figure id="{name}">{caption}{_points_controls(data[name])}{plot}{lost}</figure>')
+            continue
+        below = (
+            _legend(figure)
+            + (BAND if any(len(line.histories) > 1 for line in figure.lines) else "")
+            + _table(name, figure)
+        )
+        boxes.append(f'<figure id="{name}">{caption}{_controls(figure, data[name])}{plot}{below}</figure>')
     return f"<section><h2>{escape(heading)}</h2>{words}<div class=figures>{''.join(boxes)}</div></section>"
 
 
-def _controls(figure: Figure) -> str:
-    """What the reader can choose: the column, the scale, and single seeds where there are several."""
+def _table(name: str, figure: Figure) -> str:
+    """What each algorithm came to over its seeds; nothing for the panels of a reproduction, whose page has its own."""
+    if not figure.runs:
+        return ""
+    compared = comparison(figure.runs)
+    rows = []
+    for row in compared.table.to_dict("records"):
+        cells: dict[str, Any] = {"algorithm": row["algorithm"], "seeds": row["seeds"]}
+        for measure, heading in (
+            ("final_train_loss", "final train loss"),
+            ("final_test_accuracy", "final test accuracy"),
+        ):
+            if compared.table[measure].notna().any():
+                cells[heading] = row[measure]
+                if compared.statistics:
+                    cells |= {
+                        f"± {heading.removeprefix('final ')}": row[f"{measure}_std"],
+                        f"p of {heading.removeprefix('final ')}": row[f"{measure}_p"],
+                    }
+        rows.append(cells | {"seconds": row["seconds"], "diverged": row["diverged"]})
+    return frame(f"table-{name}", pd.DataFrame(rows)) + f"<p class=dim>{escape(compared.statistics)}</p>"
+
+
+def _points_controls(data: dict[str, Any]) -> str:
+    """What the reader of a search can choose: the parameter, what came of it, and the scale."""
+    across = "".join(f'<option value="{escape(name)}">{escape(name)}</option>' for name in data["across"])
+    up = "".join(
+        f'<option value="{escape(name)}">final {escape(TITLES.get(name, name))}</option>' for name in data["up"]
+    )
+    return (
+        f"<div class=controls><label>show <select class=column>{up}</select></label>"
+        f"<label>across <select class=across>{across}</select></label>"
+        f"<label>axis <select class=scale>{SCALES}</select></label>{CSV}</div>"
+    )
+
+
+def _controls(figure: Figure, lines: Sequence[dict[str, Any]]) -> str:
+    """What the reader can choose: the column, what is across, the scale, and single seeds where there are several."""
     columns = "".join(
         f'<option value="{escape(column)}"{" selected" if column == figure.column else ""}>'
         f"{escape(TITLES.get(column, column))}</option>"
         for column in figure.columns
     )
-    scales = "<option value=log>log</option><option value=linear>linear</option>"
+    costs = [cost for cost in ACROSS if cost == "round" or all(cost in line["costs"] for line in lines)]
+    across = "".join(f"<option value={cost}>{ACROSS[cost]}</option>" for cost in costs)
     several = any(len(line.histories) > 1 for line in figure.lines)
     return (
         f"<div class=controls><label>show <select class=column>{columns}</select></label>"
-        f"<label>axis <select class=scale>{scales}</select></label>"
-        f"<label{'' if several else ' hidden'}><input type=checkbox class=single> single seeds</label></div>"
+        f"<label>across <select class=across>{across}</select></label>"
+        f"<label>axis <select class=scale>{SCALES}</select></label>"
+        f"<label{'' if several else ' hidden'}><input type=checkbox class=single> single seeds</label>{CSV}</div>"
     )
 
 

@@ -5,6 +5,7 @@ figures, and the files carry no date, so that a figure kept in a repository chan
 """
 
 import importlib.util
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from fedsps.checks import choice, positive
 from fedsps.engine.history import TITLES
 from fedsps.errors import ConfigurationError
 from fedsps.methods.registry import CATALOGUE
@@ -20,10 +22,16 @@ from fedsps.methods.registry import CATALOGUE
 # One colour an algorithm throughout; variants of one algorithm differ in shade and line style. Readers with any colour
 # vision can tell the first ones apart: they are Okabe and Ito's.
 COLOURS = {name: kind.colour for name, kind in CATALOGUE.items() if kind.colour}
-OTHERS = ("#4D4D4D", "#B2182B", "#2166AC", "#762A83", "#1B7837")
+OTHERS = ("#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#0072B2", "#D55E00", "#000000")  # theirs too, for own methods
 LINES = ("-", "--", "-.", ":")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+OUTCOMES = {"holds": "#0072B2", "does not hold": "#D55E00", "undecided": "#7F7F7F"}
 LEGEND: dict[str, Any] = {"fontsize": 7, "framealpha": 0.8, "edgecolor": "none"}  # readable over curves
 Colour = tuple[float, float, float]
+Across = Literal["round", "gradient_evaluations", "bytes", "seconds"]
+ACROSS = {"round": "round", "gradient_evaluations": "gradient evaluations", "bytes": "bytes sent", "seconds": "seconds"}
+# Type 3 fonts, matplotlib's usual choice, are refused by many journals
+FONTS: dict[Any, Any] = {"pdf.fonttype": 42, "ps.fonttype": 42}
 
 
 @dataclass(frozen=True)
@@ -36,7 +44,8 @@ class Curves:
         histories: by label, one table for each seed.
         algorithms: by label, the name of the algorithm, which decides the colour.
         logarithmic: whether the upward axis is.
-        across: what the other axis counts.
+        across: what the other axis is called.
+        cost: what it counts: rounds, or a cost summed up over them.
     """
 
     heading: str
@@ -45,6 +54,7 @@ class Curves:
     algorithms: Mapping[str, str]
     logarithmic: bool = True
     across: str = "round"
+    cost: Across = "round"
 
 
 def comparison(
@@ -52,26 +62,37 @@ def comparison(
     algorithms: Mapping[str, str],
     title: str,
     path: Path | None = None,
+    across: Across = "round",
+    size: tuple[float, float] | None = None,
 ) -> Any:
-    """Loss, test accuracy if there is any, and stepsize against rounds, with one legend; written if there is a path.
+    """Loss, test accuracy if there is any, and stepsize, with one legend; written if there is a path.
 
     Args:
         histories: by label, one table for each seed.
         algorithms: by label, the name of the algorithm, which decides the colour.
         title: of the whole figure.
         path: where it is written too; its ending decides the format.
+        across: what the axis across counts.
+        size: of the figure, in inches.
 
     Raises:
-        ConfigurationError: if matplotlib is not installed.
+        ConfigurationError: if matplotlib is not installed, or the axis or the size cannot be.
     """
+    choice("across", across, ACROSS)
+    if size is not None:
+        for name, inches in zip(("width", "height"), size, strict=True):
+            positive(f"the {name} of the figure", inches)
+    name = ACROSS[across]
     panels = [
-        Curves("training loss", "train_loss", histories, algorithms),
-        Curves("test accuracy", "test_accuracy", histories, algorithms, logarithmic=False),
-        Curves("mean stepsize", "stepsize_mean", histories, algorithms),
+        Curves("training loss", "train_loss", histories, algorithms, across=name, cost=across),
+        Curves("test accuracy", "test_accuracy", histories, algorithms, False, across=name, cost=across),
+        Curves("mean stepsize", "stepsize_mean", histories, algorithms, across=name, cost=across),
     ]
     tables = [table for seeds in histories.values() for table in seeds]
     known = [panel for panel in panels if any(table[panel.column].notna().any() for table in tables)]
     figure = drawn(known or panels[:1], title)
+    if size is not None:
+        figure.set_size_inches(size)
     if path is not None:
         write(figure, [path])
     return figure
@@ -85,7 +106,7 @@ def draw(
     bands: Mapping[str, str] | None = None,
 ) -> None:
     """Write axes side by side; see `drawn`."""
-    save(drawn(panels, title, columns, bands), paths)
+    write(drawn(panels, title, columns, bands), paths)
 
 
 def drawn(panels: Sequence[Curves], title: str = "", columns: int = 4, bands: Mapping[str, str] | None = None) -> Any:
@@ -111,12 +132,69 @@ def drawn(panels: Sequence[Curves], title: str = "", columns: int = 4, bands: Ma
     return figure
 
 
+@dataclass(frozen=True)
+class Interval:
+    """A verdict's interval, one row of `intervals`.
+
+    Attributes:
+        label: the claim and its case.
+        column: the loss that it was judged on; its rows have open marks on the second loss.
+        outcome: which decides the colour.
+        mean: the middle.
+        low: one end.
+        high: the other end.
+        margins: the least and the largest effect that is good; infinite where there is none.
+    """
+
+    label: str
+    column: str
+    outcome: str
+    mean: float
+    low: float
+    high: float
+    margins: tuple[float, float]
+
+
+def intervals(groups: Mapping[str, Sequence[Interval]], paths: Sequence[Path]) -> None:
+    """Intervals as bars, one row each, beside the margins that they are held against, drawn as ticks.
+
+    Args:
+        groups: rows by kind, one pair of axes each; the axis of ratios is logarithmic.
+        paths: where the figure goes.
+    """
+    from matplotlib.lines import Line2D
+
+    longest = max(len(rows) for rows in groups.values())
+    size = (7.5 * len(groups), 1.2 + 0.19 * longest)
+    figure, grid = _axes(1, len(groups), size)
+    for axis, (kind, rows) in zip(grid.flat, groups.items(), strict=True):
+        for place, row in enumerate(rows):
+            colour = OUTCOMES[row.outcome]
+            axis.plot([row.low, row.high], [place, place], color=colour, linewidth=2)
+            fill = "white" if row.column == "cohort_loss" else colour
+            axis.plot(row.mean, place, "o", color=colour, markerfacecolor=fill, markersize=4)
+            good = [margin for margin in row.margins if np.isfinite(margin)]
+            axis.plot(good, [place] * len(good), "|", color="black", markersize=9)
+        axis.set_yticks(range(len(rows)), [row.label for row in rows], fontsize=6)
+        axis.set_ylim(len(rows), -1)
+        if kind == "ratio":
+            logarithmic(axis, "x")
+        _dress(axis, f"{kind}s", "effect: mean and 95 % interval", "")
+    marks = [Line2D([], [], color=colour, linewidth=2, label=name) for name, colour in OUTCOMES.items()]
+    marks += [
+        Line2D([], [], color="black", marker="|", linestyle="", label="margin"),
+        Line2D([], [], color="black", marker="o", markerfacecolor="white", linestyle="", label="cohort_loss"),
+    ]
+    figure.legend(handles=marks, loc="outside upper center", ncols=len(marks), frameon=False, fontsize=8)
+    write(figure, paths)
+
+
 def _side_by_side(count: int, columns: int, beneath: float = 0.0) -> tuple[Any, list[Any]]:
     """A figure with so many axes, in rows of at most so many, and room beneath them in inches."""
     columns = min(columns, count)
     rows = -(-count // columns)
     size = (4.15 * columns, 3.4 * rows + beneath)
-    figure, grid = _pyplot().subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
+    figure, grid = _axes(rows, columns, size)
     axes = list(grid.flat)
     for axis in axes[count:]:
         axis.remove()
@@ -132,21 +210,18 @@ def _dress(axis: Any, heading: str, across: str, up: str) -> None:
     axis.spines[["top", "right"]].set_visible(False)
 
 
-def save(figure: Any, paths: Sequence[Path]) -> None:
-    """Write a figure in every format that the paths' endings name, and forget it: pyplot keeps it otherwise."""
-    write(figure, paths)
-    _pyplot().close(figure)
-
-
 def write(figure: Any, paths: Sequence[Path]) -> None:
     """Write a figure in every format that the paths' endings name, and make the folders that it needs.
 
     A PDF gets no date, so that the same figure is the same file.
     """
+    import matplotlib
+
     for path in paths:
         path.parent.mkdir(parents=True, exist_ok=True)
         undated = {"CreationDate": None} if path.suffix.lower() == ".pdf" else {}  # equal figures are equal files
-        figure.savefig(path, dpi=150, metadata=undated)
+        with matplotlib.rc_context(FONTS):
+            figure.savefig(path, dpi=150, metadata=undated)
 
 
 def _curves(axis: Any, panel: Curves, deviation: str | None) -> None:
@@ -156,17 +231,24 @@ def _curves(axis: Any, panel: Curves, deviation: str | None) -> None:
     room. A band of deviations may reach 0, so its axis is never logarithmic.
     """
     names = {label: panel.algorithms[label] for label in panel.histories}
-    widths = np.linspace(2.8, 1.2, len(names)) if len(names) > 1 else [1.5]  # curves that coincide show their edges
-    for (label, tables), (colour, style), width in zip(panel.histories.items(), styles(names), widths, strict=True):
+    looks = styles(names)
+    widths = np.linspace(2.6, 1.6, len(names)) if len(names) > 1 else [1.6]  # curves that coincide show their edges
+    for number, (label, tables) in enumerate(panel.histories.items()):
+        colour, style = looks[number]
         table = across_seeds(tables, panel.column)
-        axis.plot(table.index, table["mean"], color=colour, linestyle=style, linewidth=width, label=label)
+        places = costs(tables, panel.cost).loc[table.index]
+        look = {"color": colour, "linestyle": style, "linewidth": widths[number], "label": label}
+        if len(names) > 1:  # and each has its own marker, at places of its own
+            step = max(1, len(table) // 6)
+            first = min(number * step // len(names), max(0, len(table) - 1))
+            look |= {"marker": MARKERS[number % len(MARKERS)], "markersize": 4, "markevery": (first, step)}
+        axis.plot(places, table["mean"], **look)
         low, high = table["min"], table["max"]
-        if deviation is not None:
+        if deviation is not None and all(deviation in one for one in tables):  # tables of older runs may lack it
             spread = across_seeds(tables, deviation)["mean"]
             low, high = (table["mean"] - spread).clip(lower=0), table["mean"] + spread
-        axis.fill_between(table.index, low, high, color=colour, alpha=0.15, linewidth=0)
-    words = TITLES.get(panel.column, panel.column)
-    _dress(axis, panel.heading, panel.across, words if words not in panel.heading else "")
+        axis.fill_between(places, low, high, color=colour, alpha=0.15, linewidth=0)
+    _dress(axis, panel.heading, panel.across, TITLES.get(panel.column, panel.column))
     if panel.logarithmic and deviation is None:
         logarithmic(axis)
     elif "accuracy" in panel.column:  # the first rounds would stretch the axis
@@ -183,7 +265,8 @@ def logarithmic(axis: Any, which: Literal["x", "y"] = "y") -> None:
     axis.set(**{f"{which}scale": "log"})
     low, high = axis.get_xlim() if which == "x" else axis.get_ylim()
     scale = axis.xaxis if which == "x" else axis.yaxis
-    subs = (1.0, 2.0, 5.0) if high / max(low, 1e-300) < 1e4 else (1.0,)
+    widest = 1e3 if which == "x" else 1e4  # side by side, numbers need more room
+    subs = (1.0, 2.0, 5.0) if high / max(low, 1e-300) < widest else (1.0,)
     scale.set_major_locator(LogLocator(subs=subs, numticks=12))
     scale.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     scale.set_minor_formatter(NullFormatter())
@@ -192,13 +275,17 @@ def logarithmic(axis: Any, which: Literal["x", "y"] = "y") -> None:
 def styles(algorithms: Mapping[str, str]) -> list[tuple[Any, str]]:
     """Colour and line style of each line (label -> algorithm).
 
-    Variants of one algorithm get lighter in turn; where there are more than line styles, they begin darker.
+    Variants of one algorithm get lighter in turn; where there are more than line styles, they begin darker. A method
+    that is not in the catalogue takes the first of `OTHERS` that no other line has.
 
     >>> [style for _, style in styles({"cap 1": "fedsps", "cap 10": "fedsps", "FedAvg": "fedavg"})]
     ['-', '--', '-']
     """
-    others = iter(OTHERS * (1 + len(algorithms) // len(OTHERS)))
-    colours = {name: COLOURS.get(name) or next(others) for name in dict.fromkeys(algorithms.values())}
+    names = dict.fromkeys(algorithms.values())
+    taken = {COLOURS[name] for name in names if name in COLOURS}
+    free = [colour for colour in OTHERS if colour not in taken] or list(OTHERS)
+    others = itertools.cycle(free)
+    colours = {name: COLOURS.get(name) or next(others) for name in names}
     order = list(algorithms.values())
     chosen = []
     for place, name in enumerate(order):
@@ -245,6 +332,23 @@ def across_seeds(histories: Sequence[pd.DataFrame], column: str) -> pd.DataFrame
     return pd.DataFrame({"mean": joined.mean(axis=1), "min": joined.min(axis=1), "max": joined.max(axis=1)})
 
 
+def costs(histories: Sequence[pd.DataFrame], cost: Across) -> pd.Series:
+    """What had been spent by the end of each round, as the mean over the seeds that came as far.
+
+    >>> first = pd.DataFrame({"round": [1, 2], "seconds": [1.0, 1.0]})
+    >>> costs([first, first.assign(seconds=3.0)], "seconds").tolist()
+    [2.0, 4.0]
+    """
+    tables = [history.set_index("round", drop=False) for history in histories]
+    if cost == "round":
+        spent = [table["round"] for table in tables]
+    elif cost == "bytes":
+        spent = [(table["bytes_up"] + table["bytes_down"]).cumsum() for table in tables]
+    else:
+        spent = [table[cost].cumsum() for table in tables]
+    return pd.concat(spent, axis=1).mean(axis=1)
+
+
 def check(path: Path) -> None:
     """Refuse, before hours of training, a figure that could not be written after them.
 
@@ -271,15 +375,16 @@ def check_available() -> None:
         raise ConfigurationError("figures need matplotlib: pip install 'fedsps[plot]'")
 
 
-def _pyplot() -> Any:
-    """Matplotlib's pyplot, with a backend that opens no window and needs no screen."""
+def _axes(rows: int, columns: int, size: tuple[float, float]) -> tuple[Any, Any]:
+    """A figure and its axes `[rows, columns]`.
+
+    Not one of pyplot's, which would open windows, keep every figure, and change how the caller's own are shown.
+    """
     check_available()
-    import matplotlib
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot
-
-    return matplotlib.pyplot
+    figure = Figure(figsize=size, layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False)
 
 
 def points(
@@ -309,7 +414,7 @@ def points(
         logarithmic(axis, "y")
         _dress(axis, heading, across, up)
         axis.legend(**LEGEND)
-    save(figure, paths)
+    write(figure, paths)
 
 
 def shares(
@@ -318,6 +423,7 @@ def shares(
     across: str,
     reference: str,
     paths: Sequence[Path],
+    most: float | None = None,
 ) -> None:
     """By heading and label, the share of values up to each one; the reference is a line at 1.
 
@@ -328,18 +434,23 @@ def shares(
         across: what the values are.
         reference: what has the value 1.
         paths: where the figure goes.
+        most: the largest value that is shown; lines that are lower at the right edge have larger ones.
     """
     figure, axes = _side_by_side(len(panels), 3)
-    looks = dict(zip(algorithms, styles(algorithms), strict=True))
     for axis, (heading, series) in zip(axes, panels.items(), strict=True):
-        for label, values in series.items():
-            colour, style = looks[label]
+        looks = styles({label: algorithms[label] for label in series})
+        for (label, values), (colour, style) in zip(series.items(), looks, strict=True):
             reached = np.sort(values[np.isfinite(values)])
             heights = np.arange(1, len(reached) + 1) / len(values)
             axis.step(reached, heights, where="post", color=colour, linestyle=style, linewidth=1.5, label=label)
         axis.axvline(1.0, color=COLOURS["fedsps"], linestyle=":", linewidth=1.2, label=reference)
         logarithmic(axis, "x")
+        if most is not None:
+            axis.set_xlim(0.95, most)
+            axis.set_xticks([tick for tick in (1, 1.5, 2, 3, 5, 10) if tick <= most])
+            axis.xaxis.set_major_formatter("{x:g}")
+            axis.minorticks_off()
         axis.set_ylim(0, 1.02)
         _dress(axis, heading, across, "share")
         axis.legend(**LEGEND)
-    save(figure, paths)
+    write(figure, paths)

@@ -17,10 +17,10 @@ from fedsps.report.figures import label
 from fedsps.report.format import run_title, shown
 from fedsps.runs.result import number
 
-VERDICT_HEADINGS = ("claim", "place", "statement", "criterion", "loss", "verdict", "numbers")
+VERDICT_HEADINGS = ("claim", "case", "place", "statement", "criterion", "loss", "verdict", "numbers")
 RUN_HEADINGS = (
     *("run", "algorithm", "seed", "rounds"),
-    *("final train loss", "best test accuracy", "diverged in round", "finished"),
+    *("final train loss", "final test accuracy", "best test accuracy", "diverged in round", "finished"),
 )
 
 
@@ -42,18 +42,19 @@ def verdicts_section(pages: Sequence[Reproduced]) -> str:
         effect = [value for value in verdict["effect"] if value is not None]
         cells = [
             _cell(verdict["id"]),
+            _cell(verdict["case"] or ""),
             _cell(verdict["place"]),
             _cell(verdict["statement"], "wide"),
             _cell(verdict["criterion"], "wide"),
             _cell(verdict["loss"] or ""),
-            _cell(outcome, f"verdict {outcome.replace(' ', '-')}"),
+            _cell(verdict["words"], f"verdict {outcome.replace(' ', '-')}"),
             _cell(verdict["numbers"], "wide", _sortable(float(np.mean(effect)) if effect else None)),
         ]
         rows.append(f'<tr data-outcome="{escape(outcome)}">{"".join(cells)}</tr>')
     return (
-        "<section><h2>Verdicts</h2><p>A verdict is <em>holds</em> where the criterion is met on every seed, <em>does "
-        "not hold</em> where it is met on none, and <em>undecided</em> where the seeds disagree or a number is "
-        "missing.</p>"
+        "<section><h2>Verdicts</h2><p>A verdict is <em>holds</em> where the whole 95 % confidence interval of the "
+        "effect meets the criterion, <em>does not hold</em> where none of it does, and <em>undecided</em> where it "
+        "lies across the margin or there is none.</p>"
         f'<p><label>show <select id=outcome><option value="">all ({len(verdicts)})</option>{options}</select></label>'
         f"</p>{_table('verdicts', VERDICT_HEADINGS, rows)}</section>"
     )
@@ -95,6 +96,19 @@ def runs_section(material: Material) -> str:
     return f"<section><h2>Settings and provenance</h2>{_table('runs', RUN_HEADINGS, rows)}</section>"
 
 
+def clients_section(material: Material) -> str:
+    """What each run came to on each of its clients; nothing beside a reproduction, whose runs are many."""
+    if material.pages:
+        return ""
+    tables = [
+        f"<details><summary>{escape(f'{label(run.result.spec)}, {run.folder.name}')}</summary>"
+        f"{frame(f'clients-{run.folder.name}', run.result.clients)}</details>"
+        for run in sorted(material.runs, key=_order)
+        if run.result.clients is not None
+    ]
+    return f"<section><h2>Clients</h2>{''.join(tables)}</section>" if tables else ""
+
+
 def _order(run: Run) -> tuple[str, str, int]:
     """What runs are sorted by: their title, the algorithm, and the seed."""
     spec = run.result.spec
@@ -112,7 +126,12 @@ def _run(run: Run) -> str:
         _cell(label(spec)),
         _cell(spec.plan.seed, "number"),
         _cell(summary["rounds"], "number"),
-        _cell(shown(summary["final_train_loss"]), "number", _sortable(summary["final_train_loss"])),
+        _cell(
+            shown(summary["final_train_loss"]) + (" (rose)" if summary["loss_rose"] else ""),
+            "number",
+            _sortable(summary["final_train_loss"]),
+        ),
+        _cell(shown(summary["final_test_accuracy"]), "number", _sortable(summary["final_test_accuracy"])),
         _cell(shown(summary["best_test_accuracy"]), "number", _sortable(summary["best_test_accuracy"])),
         _cell(end or "", "number diverged"),
         _cell(str(provenance.get("finished", "")).replace("T", " ").removesuffix("+00:00")),

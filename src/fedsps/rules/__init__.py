@@ -6,9 +6,11 @@
 
 | kind | parts | base class |
 | --- | --- | --- |
-| stepsize | `Constant`, `SPS`, `DecSPS`, `LocalSmoothness`, `GlobalStepsize` | `StepsizeRule`, `PolyakRule` |
+| stepsize | `Constant`, `SPS`, `DecSPS`, `NGN`, `AdaSPS`, `LocalSmoothness` | `StepsizeRule`, `PolyakRule` |
+| the same for all clients | `GlobalStepsize`, `CommonStepsize`, `PlateauStepsize` | `StepsizeRule`, `PolyakRule` |
 | direction | `Gradient`, `SharedMomentum`, `Mimicry`, `ControlVariates`, `LazyAdagrad`, `LocalMoments` | `Direction` |
-| server | `Average`, `Momentum`, `Extrapolation`, `Normalized`, `Adagrad`, `Adam`, `Yogi`, `AMSGrad` | `ServerRule` |
+| server | `Average`, `Momentum`, `Extrapolation`, `DiagonalExtrapolation`, `Normalized` | `ServerRule` |
+| coordinate by coordinate | `Adagrad`, `Adam`, `Yogi`, `AMSGrad` | `ServerRule` |
 | output | `LastIterate`, `MeanOfLastTwo`, `PolynomialAverage` | `OutputRule` |
 | penalty | `Proximal` | `Penalty` |
 | compression | `TopK`, `ScaledSign` | `Compression` |
@@ -34,19 +36,23 @@ from fedsps.core.kinds import ServerRule as ServerRule
 from fedsps.core.kinds import StepsizeRule as StepsizeRule
 from fedsps.core.vectors import Tensors as Tensors
 from fedsps.core.vectors import along as along
-from fedsps.core.vectors import like as like
 from fedsps.core.vectors import norm_sq as norm_sq
 from fedsps.core.vectors import scalars as scalars
 from fedsps.core.vectors import times as times
 from fedsps.rules.adaptive_server import *
+from fedsps.rules.adasps import *
 from fedsps.rules.aggregation import *
+from fedsps.rules.common_stepsize import *
 from fedsps.rules.compression import *
 from fedsps.rules.control_variates import *
+from fedsps.rules.diagonal import *
 from fedsps.rules.global_stepsize import *
 from fedsps.rules.local_adaptive import *
 from fedsps.rules.mime import *
+from fedsps.rules.ngn import *
 from fedsps.rules.output import *
 from fedsps.rules.penalty import *
+from fedsps.rules.plateau import *
 from fedsps.rules.polyak import *
 from fedsps.rules.server import *
 from fedsps.rules.stepsize import *

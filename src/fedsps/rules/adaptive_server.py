@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedsps.checks import fraction, positive, truth
 from fedsps.core.kinds import ServerRule
-from fedsps.core.vectors import Tensors, along, filled
+from fedsps.core.vectors import Tensors, along, filled, widest
 from fedsps.errors import ConfigurationError
 
 __all__ = ["AMSGrad", "Adagrad", "Adam", "Yogi"]
@@ -146,7 +146,7 @@ class AMSGrad(ServerRule):
         zero = torch.zeros_like(x)
         if not self.bias_correction:
             return {"m": zero, "v": zero, "vhat": zero}
-        rounds = torch.zeros(x.shape[:-1], dtype=torch.float64, device=x.device)
+        rounds = torch.zeros(x.shape[:-1], dtype=widest(x.device), device=x.device)
         return {"m": zero, "v": zero, "vhat": filled(x, self.eps), "rounds": rounds}
 
     def __call__(self, state: Tensors, x: Tensor, mean: Tensors) -> tuple[Tensor, Tensors]:

@@ -54,6 +54,7 @@ class ScaledSign(Compression):
     tensor([ 2., -2.,  2.])
     """
 
+    in_sweep: ClassVar[bool] = True
     word: ClassVar[str] = "sign"
 
     def compress(self, v: Tensor) -> Tensor:

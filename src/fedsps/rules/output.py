@@ -20,6 +20,7 @@ class MeanOfLastTwo(OutputRule):
         Jhunjhunwala, Wang, Joshi: FedExP: Speeding Up Federated Averaging via Extrapolation, ICLR 2023.
     """
 
+    in_sweep: ClassVar[bool] = True
     word: ClassVar[str] = "lasttwo"
 
     def init(self, x: Tensor) -> Tensors:
@@ -52,6 +53,7 @@ class PolynomialAverage(OutputRule):
     tensor([3.])
     """
 
+    in_sweep: ClassVar[bool] = True
     word: ClassVar[str] = "polyaverage"
     power: int = 8
 

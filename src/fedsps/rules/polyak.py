@@ -1,6 +1,7 @@
 """The Polyak stepsizes of the paper: SPS with a cap, and its decreasing form."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar, Literal, get_args
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 from fedsps.checks import choice, positive, truth
 from fedsps.core.contract import Seen
 from fedsps.core.kinds import StepsizeRule
-from fedsps.core.vectors import Tensors, like, norm_sq, scalars
+from fedsps.core.vectors import Tensors, norm_sq, rounded, scalars
 from fedsps.errors import ConfigurationError
 
 __all__ = ["SPS", "Clock", "DecSPS", "Lower", "PolyakRule", "Smoothing"]
@@ -22,6 +23,12 @@ Smoothing = Literal["paper", "loizou"]
 
 Clock = Literal["global", "client"]
 """What DecSPS's t counts: the federation's iterations, or the client's own steps."""
+
+
+@lru_cache(maxsize=4)
+def _bounds(lower: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The clients' bounds, `[clients]`, brought to the device once and not at every step."""
+    return torch.tensor(lower, dtype=dtype).to(device)
 
 
 @dataclass(frozen=True)
@@ -66,8 +73,8 @@ class PolyakRule(StepsizeRule):
         half = seen.gradient.dtype in (torch.float16, torch.bfloat16)
         loss = seen.loss.to(torch.float32 if half else seen.gradient.dtype)
         if not isinstance(self.lower, tuple):
-            return loss - like(self.lower, loss)
-        return loss - torch.tensor(self.lower, dtype=loss.dtype, device=loss.device)[seen.client]
+            return loss - rounded(self.lower, loss.dtype)
+        return loss - _bounds(self.lower, loss.dtype, loss.device).take(seen.client)
 
     def gap_and_ratio(self, seen: Seen) -> tuple[Tensor, Tensor]:
         """The loss gap, at least 0, and the Polyak ratio, both `[...]`.
@@ -76,8 +83,8 @@ class PolyakRule(StepsizeRule):
         """
         size = norm_sq(seen.gradient)
         gap = self.gap(seen).clamp(min=0)
-        ratio = torch.where(size > 0, gap / size, torch.inf)
-        return gap, torch.where(size < torch.inf, ratio, torch.nan)
+        ratio = (gap / size).masked_fill(size == 0, torch.inf)
+        return gap, ratio.masked_fill(size == torch.inf, torch.nan)
 
 
 @dataclass(frozen=True)
@@ -97,34 +104,41 @@ class SPS(PolyakRule):
         cap: gamma_b, the largest stepsize; with smoothing the first of them.
         lower: l*, a lower bound of the losses, one number or one for each client.
         smoothing: how the cap moves, or None.
+        reset: whether a smoothed cap begins anew in each round; the paper leaves it open.
 
     References:
         Loizou, Vaswani, Laradji, Lacoste-Julien: Stochastic Polyak Step-size for SGD, AISTATS 2021.
 
     >>> from fedsps import Algorithm
     >>> Algorithm(stepsize=SPS(cap=10.0, smoothing="loizou"))
-    Algorithm(stepsize=SPS(scale=0.5, cap=10.0, lower=0.0, smoothing='loizou'))
+    Algorithm(stepsize=SPS(scale=0.5, cap=10.0, lower=0.0, smoothing='loizou', reset=False))
     """
 
     in_span: ClassVar[bool] = True
     in_sweep: ClassVar[bool] = True
     word: ClassVar[str] = "sps"
     smoothing: Smoothing | None = None
+    reset: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.smoothing is not None:
             choice("smoothing", self.smoothing, get_args(Smoothing))
+        truth("reset", self.reset)
 
     def client_init(self, x: Tensor) -> Tensors:
         """The client's own cap, if it is smoothed."""
         return {} if self.smoothing is None else {"cap": scalars(x, self.cap)}
 
+    def begin(self, state: Tensors, x: Tensor) -> Tensors:
+        """With `reset`, a smoothed cap begins anew."""
+        return state | self.client_init(x) if self.reset else state
+
     def __call__(self, state: Tensors, seen: Seen) -> tuple[Tensor, Tensors]:
         """Return the stepsize, and the state with the cap for the client's next step."""
         _, ratio = self.gap_and_ratio(seen)
         if self.smoothing is None:
-            return torch.minimum(ratio / self.scale, like(self.cap, ratio)), state
+            return (ratio / self.scale).clamp(max=rounded(self.cap, ratio.dtype)), state
         cap = state["cap"]
         gamma = torch.minimum(ratio / self.scale, cap)
         growth = torch.exp2(seen.fraction)

@@ -100,6 +100,7 @@ class Normalized(ServerRule):
     """
 
     in_span: ClassVar[bool] = True
+    in_sweep: ClassVar[bool] = True
     word: ClassVar[str] = "normalized"
     sends: ClassVar[tuple[str, ...]] = ("normalized_delta", "inverse_stepsizes")
 

@@ -76,6 +76,8 @@ def only_one(folder: Path, refusal: str) -> Iterator[None]:
         lock.acquire(timeout=0)
     except Timeout as error:
         raise ConfigurationError(refusal) from error
+    except NotImplementedError:  # a file system without locks, as some of a network
+        pass
     try:
         yield
     finally:

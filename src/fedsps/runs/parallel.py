@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
+from itertools import pairwise
 from multiprocessing.managers import SyncManager
 from pathlib import Path
 from queue import Empty
@@ -20,14 +21,18 @@ import torch
 
 from fedsps.checks import count
 from fedsps.engine.history import Row
+from fedsps.engine.ranks import only_one_process
 from fedsps.engine.trial import Engine
 from fedsps.engine.workers import share_cores
-from fedsps.runs.result import Result
+from fedsps.errors import FailedRunsError, Failure
+from fedsps.runs.checkpoint import forget
+from fedsps.runs.failures import attempt
+from fedsps.runs.result import SUMMARY, Result
 from fedsps.runs.run import is_done, run
 from fedsps.runs.spec import Spec
 from fedsps.runs.sweep import Watch, groups, run_sweep
 
-LEAST_SWEEP = 4  # settings: fewer are not worth a process of their own
+LEAST_SWEEP = 4  # runs: fewer are not worth a process of their own
 SPAWN = multiprocessing.get_context("spawn")  # a forked torch can hang
 Submit = Callable[..., Future[Any]]
 
@@ -44,7 +49,7 @@ def run_all(
 ) -> list[Result]:
     """The results of the specs, in their order. Finished runs are read, interrupted ones go on.
 
-    Runs that differ in numbers of their algorithm alone are computed together, in sweeps.
+    Runs that differ in numbers of their algorithm and in seeds alone are computed together, in sweeps.
 
     Args:
         specs: what is asked.
@@ -54,30 +59,40 @@ def run_all(
         exact: no sweeps, and none of their results: each run by itself.
         engine: of single runs; other than "auto" there are no sweeps.
         watch: called with the number of a spec and the row of its last round.
+
+    Raises:
+        FailedRunsError: when all others are done, if some failed; what would refuse them all is raised at once.
     """
+    only_one_process("a comparison of several runs", "start it without torchrun, with jobs for several processes")
     count("jobs", jobs)
     alone = exact or engine != "auto"
     todo = [number for number, spec in enumerate(specs) if fresh or not is_done(spec, runs, exact=alone)]
     together = [[number] for number in todo] if alone else portions(specs, todo, jobs)
     how = (runs, fresh, alone, engine)
+    failed: dict[int, Failure] = {}
     if jobs == 1 or len(together) <= 1:
         for numbers in together:
-            _run_portion([specs[number] for number in numbers], *how, _renumbered(watch, numbers))
-        return [run(spec, runs, exact=alone) for spec in specs]
+            failed |= _attempt_portion(specs, *how, numbers, watch)
+        return _results(specs, runs, alone, failed)
     manager = SyncManager(ctx=SPAWN)
     manager.start(_end_with_parent)
     with manager, workers(jobs) as submit:
         rows = manager.Queue()
-        waiting = {
-            submit(_work, [specs[number] for number in numbers], *how, numbers, rows if watch else None)
-            for numbers in together
-        }
+        waiting = {submit(_work, specs, *how, numbers, rows if watch else None) for numbers in together}
         while waiting:
             done, waiting = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)
             _forward(rows, watch)
             for future in done:
-                future.result()  # raises what the worker raised
-    return [run(spec, runs, exact=alone) for spec in specs]
+                failed |= future.result()  # raises what the worker raised
+    return _results(specs, runs, alone, failed)
+
+
+def _results(specs: Sequence[Spec], runs: str | Path, exact: bool, failed: dict[int, Failure]) -> list[Result]:
+    """What lies in the run folders."""
+    results = [None if number in failed else run(spec, runs, exact=exact) for number, spec in enumerate(specs)]
+    if failed:
+        raise FailedRunsError([failed[number] for number in sorted(failed)], results)
+    return [result for result in results if result is not None]
 
 
 def portions(specs: Sequence[Spec], todo: Sequence[int], jobs: int) -> list[list[int]]:
@@ -85,9 +100,30 @@ def portions(specs: Sequence[Spec], todo: Sequence[int], jobs: int) -> list[list
     shares = []
     for group in groups([specs[number] for number in todo]):
         numbers = [todo[place] for place in group]
-        size = max(LEAST_SWEEP, -(-len(numbers) // jobs))
-        shares += [numbers[start : start + size] for start in range(0, len(numbers), size)]
+        parts = min(jobs, -(-len(numbers) // LEAST_SWEEP))
+        cuts = [len(numbers) * part // parts for part in range(parts + 1)]
+        shares += [numbers[start:stop] for start, stop in pairwise(cuts)]
     return shares
+
+
+def _attempt_portion(
+    specs: Sequence[Spec],
+    runs: str | Path,
+    fresh: bool,
+    exact: bool,
+    engine: Engine,
+    numbers: Sequence[int],
+    watch: Watch | None,
+) -> dict[int, Failure]:
+    """One run, or one sweep, of these specs by their numbers; those that failed."""
+
+    def work(some: list[int]) -> None:
+        again = fresh and len(some) == len(numbers)  # a part is tried after the whole, which may have finished runs
+        left = [number for number in some if again or not is_done(specs[number], runs, exact)]
+        if left:
+            _run_portion([specs[number] for number in left], runs, again, exact, engine, _renumbered(watch, left))
+
+    return attempt(specs, runs, work, numbers)
 
 
 def _run_portion(
@@ -97,8 +133,11 @@ def _run_portion(
     if len(specs) == 1:
         callback = None if watch is None else lambda row: watch(0, row)
         run(specs[0], runs, fresh=fresh, exact=exact, engine=engine, callback=callback)
-    else:
-        run_sweep(specs, runs, watch=watch)
+        return
+    for spec in specs if fresh else ():
+        (Path(runs) / spec.digest / SUMMARY).unlink(missing_ok=True)
+        forget(Path(runs) / spec.digest)
+    run_sweep(specs, runs, watch=watch)
 
 
 @contextmanager
@@ -154,17 +193,16 @@ def _run_here(function: Callable[..., Any], *arguments: Any) -> Future[Any]:
 
 def _work(
     specs: Sequence[Spec], runs: str | Path, fresh: bool, exact: bool, engine: Engine, numbers: Sequence[int], rows: Any
-) -> None:
+) -> dict[int, Failure]:
     """A portion in a worker; it tells of its rows a few times a second."""
     last = dict.fromkeys(numbers, 0.0)
 
-    def send(place: int, row: Row) -> None:
-        number = numbers[place]
+    def send(number: int, row: Row) -> None:
         if time.monotonic() - last[number] > 0.2:
             last[number] = time.monotonic()
-            rows.put((number, row))
+            rows.put((number, dict(row)))  # the numbers alone: the run that they are of stays here
 
-    _run_portion(specs, runs, fresh, exact, engine, None if rows is None else send)
+    return _attempt_portion(specs, runs, fresh, exact, engine, numbers, None if rows is None else send)
 
 
 def _renumbered(watch: Watch | None, numbers: Sequence[int]) -> Watch | None:

@@ -1,13 +1,9 @@
-"""What a run leaves behind: the trained model, its history, and what was asked.
+"""What a run leaves behind: the trained model, its history, and what was asked, in memory and as a folder of files.
 
-| file in the run's folder | holds |
-| --- | --- |
-| `spec.json` | what was asked, see `Spec` |
-| `history.parquet` | one row a round |
-| `model.safetensors` | the trained weights, where there is a model |
-| `summary.json` | the run in a few numbers; written last, so that a folder with one is complete |
+`docs/history.md` says which files those are, and what is in them.
 """
 
+import copy
 import platform
 import shutil
 import subprocess
@@ -22,17 +18,21 @@ import numpy as np
 import pandas as pd
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_model, save_model
-from torch import nn
+from safetensors.torch import load_file, load_model, save_file, save_model
+from torch import Tensor, nn
 
 from fedsps.core.files import replace_file
-from fedsps.engine.history import COLUMNS, Row
-from fedsps.errors import ConfigurationError, DataError
+from fedsps.data.columns import Columns, words_of
+from fedsps.engine.history import COLUMN_ORDER, COLUMNS, Row
+from fedsps.engine.metrics import is_better
+from fedsps.errors import ConfigurationError, DataError, unknown
 from fedsps.runs.files import read_json, write_json
+from fedsps.runs.predict import predictions
 from fedsps.runs.spec import Spec
 from fedsps.version import __version__
 
 SPEC, HISTORY, SUMMARY, WEIGHTS = "spec.json", "history.parquet", "summary.json", "model.safetensors"
+CLIENTS, TABLE, LAYERS = "clients.csv", "columns.json", "layers.safetensors"
 KINDS: dict[str, Any] = {"diverged_at": int | None, "data": dict, "provenance": dict}  # what is read from a summary
 REMEDY = "delete the folder and run again, or run with fresh=True"
 
@@ -66,12 +66,19 @@ class Result:
     """What a run came to. A run that diverged has a result too.
 
     Attributes:
-        model: the trained module, in evaluation mode; None where only the numbers were read.
+        model: the trained module, in evaluation mode; None where only the numbers were read. Where clients have layers
+            of their own it has the mean of them: what a new client starts from. See `model_of`.
         history: one row a round; the columns are in `fedsps.engine.history`.
         spec: what was asked.
         diverged_at: the round in which a loss or the model was no longer finite, else None.
         data: what the data and the model turned out to be: clients, sizes, classes.
         provenance: versions, commit, machine and time.
+        clients: one row a client: `client` (its name), `samples`, `loss`, `accuracy` and metrics of the result on them,
+            the same on its validation and test samples where it has some, and `stepsize_mean`, over all its steps;
+            None where clients do not tell, as in a private federation, and of the trials of a search.
+        columns: how rows of a table become inputs, where the run trained on a table.
+        layers: what each client has for itself, `[clients, *]`, by the names of the model's `state_dict`; empty unless
+            the run was asked for `local_batch_norm`.
     """
 
     model: nn.Module | None
@@ -80,6 +87,9 @@ class Result:
     diverged_at: int | None = None
     data: dict[str, Any] = field(default_factory=dict)
     provenance: dict[str, Any] = field(default_factory=provenance)
+    clients: pd.DataFrame | None = None
+    columns: Columns | None = None
+    layers: dict[str, Tensor] = field(default_factory=dict)
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -89,13 +99,18 @@ class Result:
         sums over all rounds.
         """
         table = self.history
-        evaluated = table["train_loss"].dropna()
+        best, best_round = self.best("test_accuracy")
         return {
             "rounds": len(table),
+            "ended": self.data.get("ended"),
             "diverged_at": self.diverged_at,
-            "final_train_loss": number(evaluated.iloc[-1] if len(evaluated) else None),
+            "start_train_loss": number(self.start_loss),
+            "final_train_loss": number(self.final("train_loss")),
+            "loss_rose": self.loss_rose,
             "final_cohort_loss": number(table["cohort_loss"].iloc[-1] if len(table) else None),
-            "best_test_accuracy": number(table["test_accuracy"].max()),
+            "final_test_accuracy": number(self.final("test_accuracy")),
+            "best_test_accuracy": number(best),
+            "best_test_round": best_round,
             "stepsize_mean": number(table["stepsize_mean"].mean()),
             "seconds": number(table["seconds"].sum()),
             "exchanges": int(table["exchanges"].sum()),
@@ -105,6 +120,37 @@ class Result:
             "data": self.data,
             "provenance": self.provenance,
         }
+
+    @property
+    def start_loss(self) -> float:
+        """The training loss before the first round, or at the first evaluation where that is not known."""
+        known = self.data.get("start_train_loss")
+        evaluated = self._evaluated("train_loss")
+        return float(known) if known is not None else float(evaluated.iloc[0]) if len(evaluated) else np.nan
+
+    @property
+    def loss_rose(self) -> bool:
+        """Whether the training loss ended above its start, by more than a hundredth of it."""
+        start, end = self.start_loss, self.final("train_loss")
+        return bool(end - start > 0.01 * abs(start))
+
+    def final(self, column: str) -> float:
+        """A column's value in the last round that has one; NaN if none has."""
+        values = self._evaluated(column)
+        return float(values.iloc[-1]) if len(values) else np.nan
+
+    def best(self, column: str) -> tuple[float, int | None]:
+        """A column's best value, and the first round that has it; less is better of losses and errors."""
+        values = self._evaluated(column)
+        if not len(values):
+            return np.nan, None
+        place = int(np.argmin(values) if is_better(column, 0.0, 1.0) else np.argmax(values))
+        return float(values.iloc[place]), int(values.index[place])
+
+    def _evaluated(self, column: str) -> "pd.Series[float]":
+        """The values of a column by round, where there are any."""
+        found: pd.Series[float] = self.history.set_index("round").get(column, pd.Series(dtype=float)).dropna()
+        return found
 
     def save(self, folder: str | Path) -> Path:
         """Write `spec.json`, `history.parquet`, `summary.json` and the weights (safetensors) into a folder.
@@ -123,6 +169,16 @@ class Result:
         if self.model is not None:
             model = self.model
             replace_file(folder / WEIGHTS, lambda partial: save_model(model, str(partial)))
+        for name in (CLIENTS, TABLE, LAYERS):
+            (folder / name).unlink(missing_ok=True)
+        if self.columns is not None:
+            write_json(folder / TABLE, self.columns.json())
+        if self.layers:
+            layers = {name: value.detach().cpu().clone() for name, value in self.layers.items()}
+            replace_file(folder / LAYERS, lambda partial: save_file(layers, partial))
+        if self.clients is not None:
+            text = self.clients.to_csv(index=False)
+            replace_file(folder / CLIENTS, lambda partial: partial.write_text(text, encoding="utf-8"))
         write_json(folder / SUMMARY, self.summary)  # last, so that a folder with a summary is complete
         return folder
 
@@ -132,7 +188,7 @@ class Result:
 
         Args:
             folder: of a finished run.
-            model: it is filled with the weights, in place; without it the result has numbers alone.
+            model: the result has a copy of it with the weights, in evaluation mode; without it numbers alone.
 
         Raises:
             DataError: if the run is not finished, a file is missing or damaged, or the weights do not fit the model.
@@ -146,17 +202,75 @@ class Result:
         spec, summary = _read_spec(folder / SPEC), _read_summary(folder / SUMMARY)
         history = _read_history(folder / HISTORY)
         if model is not None:
-            load_weights(folder, model)
-        return cls(model, history, spec, summary["diverged_at"], summary["data"], summary["provenance"])
+            model = filled(folder, model)
+        clients = _read_clients(folder / CLIENTS) if (folder / CLIENTS).is_file() else None
+        columns = _read_columns(folder / TABLE) if (folder / TABLE).is_file() else None
+        layers = _read_layers(folder / LAYERS) if (folder / LAYERS).is_file() else {}
+        told = summary["diverged_at"], summary["data"], summary["provenance"]
+        return cls(model, history, spec, *told, clients, columns, layers)
+
+    def model_of(self, client: str) -> nn.Module:
+        """A client's model: the common one, with the layers that this client has for itself, if there are any.
+
+        Args:
+            client: its name, as in the table `clients`.
+
+        Raises:
+            ConfigurationError: the result has no model, or no client of this name.
+        """
+        if self.model is None:
+            raise ConfigurationError("the result has no model: load it with fedsps.load(folder, model=...)")
+        if self.clients is None:
+            raise ConfigurationError("the result does not know its clients")
+        names, client = list(self.clients["client"]), str(client)
+        if client not in names:
+            raise unknown("client", client, names)
+        model = copy.deepcopy(self.model)
+        model.load_state_dict({name: value[names.index(client)] for name, value in self.layers.items()}, strict=False)
+        return model
+
+    def predict(self, inputs: Any, client: str | None = None) -> pd.DataFrame:
+        """What the trained model says of new samples, a row each.
+
+        Args:
+            inputs: a data frame with the columns that the run trained on, or inputs as an array or a tensor
+                `[samples, *]`.
+            client: whose they are, by name: where clients have layers of their own, its model is used. Those of a data
+                frame with the column of clients are known; nobody's get what a new client starts from.
+
+        Returns:
+            `prediction`, the name of a class (its number, where it has no name) or a number; and for classes
+            `p(NAME)`, the probability of each. Several outputs that are no classes are `output 0`, `output 1`, ...
+
+        Raises:
+            ConfigurationError: the result has no model.
+            DataError: the inputs do not fit the model.
+        """
+        if client is not None:
+            return predictions(self.model_of(client), inputs, self.columns, self.data)
+        owner = None if self.columns is None or not self.layers else self.columns.client
+        if not isinstance(inputs, pd.DataFrame) or owner not in inputs or self.clients is None:
+            return predictions(self.model, inputs, self.columns, self.data)
+        known, owners = set(self.clients["client"]), words_of(inputs[owner])
+        parts = []
+        for name in dict.fromkeys(owners):
+            model = self.model_of(name) if name in known else self.model
+            rows = np.flatnonzero(owners == name)
+            said = predictions(model, inputs.iloc[rows], self.columns, self.data)
+            parts.append(said.set_axis(rows))
+        return pd.concat(parts).sort_index()
 
 
 def frame(rows: list[Row], columns: Iterable[str] = COLUMNS) -> pd.DataFrame:
     """The rows of a session as a table; a row without a value for a column has NaN there.
 
+    Columns that only some runs have, of validation data and metrics, come after those that are named.
+
     >>> frame([{"round": 1, "train_loss": 0.5}], columns=["round", "train_loss", "test_loss"]).iloc[0].tolist()
     [1.0, 0.5, nan]
     """
-    return pd.DataFrame(rows, columns=list(columns))
+    own = dict.fromkeys(name for row in rows for name in row if name not in COLUMN_ORDER)
+    return pd.DataFrame(rows, columns=[*columns, *own])
 
 
 def damaged(path: Path, what: str) -> DataError:
@@ -179,14 +293,11 @@ def _read(path: Path) -> dict[str, Any]:
 def _read_spec(path: Path) -> Spec:
     """The spec; one that another version of fedsps wrote is told apart from a damaged one."""
     content = _read(path)
-    for name in ("algorithm", "plan"):
-        if name not in content:
-            raise damaged(path, f"it has no {name}")
     try:
         return Spec.from_json(content)
     except ConfigurationError as error:
         raise DataError(f"{path} is of another version of fedsps ({error}): use that, or run again") from error
-    except (TypeError, KeyError, AttributeError, ValueError) as error:
+    except DataError as error:
         raise damaged(path, str(error)) from error
 
 
@@ -205,7 +316,7 @@ def _read_history(path: Path) -> pd.DataFrame:
     """The table; refused unless every column that reports and claims rely on is there, as numbers."""
     try:
         table = pd.read_parquet(path)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # whatever a damaged file makes it raise
         raise DataError(f"{path} cannot be read ({error}): {REMEDY}") from error
     numbers = table.select_dtypes("number").columns
     missing = [name for name in COLUMNS if name not in numbers]
@@ -214,8 +325,33 @@ def _read_history(path: Path) -> pd.DataFrame:
     return table
 
 
-def load_weights(folder: Path, model: nn.Module) -> None:
-    """Fill a run's weights into its model, in place.
+def _read_columns(path: Path) -> Columns:
+    """The columns of the table that a run trained on."""
+    content = _read(path)
+    try:
+        return Columns.from_json(content)
+    except DataError as error:
+        raise damaged(path, str(error)) from error
+
+
+def _read_clients(path: Path) -> pd.DataFrame:
+    """The table of the clients; their names are texts, even where they look like numbers."""
+    try:
+        return pd.read_csv(path, dtype={"client": str}, keep_default_na=False, na_values=[""])
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} cannot be read ({error}): {REMEDY}") from error
+
+
+def _read_layers(path: Path) -> dict[str, Tensor]:
+    """The layers that clients have for themselves."""
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise DataError(f"{path} cannot be read ({error}): {REMEDY}") from error
+
+
+def filled(folder: Path, model: nn.Module) -> nn.Module:
+    """A copy of the model with a run's weights, in evaluation mode.
 
     Raises:
         DataError: if they are missing or cannot be read, or the model's parameters have other names or shapes.
@@ -223,12 +359,14 @@ def load_weights(folder: Path, model: nn.Module) -> None:
     path = folder / WEIGHTS
     if not path.is_file():
         raise damaged(folder, f"it has no {WEIGHTS}")
+    model = copy.deepcopy(model).eval()
     try:
         load_model(model, path)
     except (OSError, SafetensorError) as error:
         raise DataError(f"{path} cannot be read ({error}): {REMEDY}") from error
     except RuntimeError as error:
         raise DataError(f"the weights in {path} do not fit the model: {error}") from error
+    return model
 
 
 def number(value: float | None) -> float | None:

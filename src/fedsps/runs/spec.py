@@ -7,13 +7,14 @@ from typing import Any, Self
 
 import numpy as np
 
-from fedsps.core.plan import PLUMBING, Plan
-from fedsps.errors import ConfigurationError, unknown
+from fedsps.core.plan import LATE, PLUMBING, Plan
+from fedsps.errors import ConfigurationError, DataError, unknown
 from fedsps.methods.notation import Named, code_digest, parse
 from fedsps.runs.task import Task
 
 PLAN = tuple(field.name for field in fields(Plan))
 TASK = tuple(field.name for field in fields(Task))
+LATE_TASK = {field.name: field.default for field in fields(Task) if "late" in field.metadata}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +97,10 @@ class Spec:
         content = self.json()
         for name in PLUMBING:
             del content["plan"][name]
+        for group, late in (("plan", LATE), ("task", LATE_TASK)):
+            for name, default in late.items() if content[group] else ():
+                if content[group][name] == default:
+                    del content[group][name]
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -106,7 +111,24 @@ class Spec:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Self:
-        """The inverse of `json`; settings that are unknown here, as of another version, are refused by name."""
+        """The inverse of `json`.
+
+        Raises:
+            ConfigurationError: for a setting that is unknown here, as of another version, or that cannot work.
+            DataError: if this is not what `json` gives.
+        """
+        for name in ("algorithm", "plan"):
+            if name not in content:
+                raise DataError(f"it has no {name}")
+        try:
+            return cls._from_json(content)
+        except ConfigurationError:
+            raise
+        except Exception as error:  # whatever values of other types lead to
+            raise DataError(f"{type(error).__name__}: {error}") from error
+
+    @classmethod
+    def _from_json(cls, content: dict[str, Any]) -> Self:
         for name, known in (("", fields(cls)), ("plan", fields(Plan)), ("task", fields(Task))):
             group = content.get(name) if name else content
             for key in group or {}:

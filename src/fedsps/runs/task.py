@@ -1,37 +1,44 @@
 """The task of a run: which data, split how over the clients, and which model."""
 
+import copy
 import zipfile
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedsps.checks import choice, count
+from fedsps.checks import choice, count, fraction
 from fedsps.core import streams
 from fedsps.core.addresses import import_object, source_digest
-from fedsps.core.plan import knob
+from fedsps.core.plan import knob, late_knob
+from fedsps.core.streams import Indices
 from fedsps.core.vectors import DTYPES
 from fedsps.data import LabelledData, from_file
 from fedsps.data import load as load_data
 from fedsps.data import partition as deal
 from fedsps.data.clients import ClientData
+from fedsps.engine.metrics import named_metrics
 from fedsps.errors import ConfigurationError, DataError, FedspsError
 from fedsps.model.models import LeNet, LogisticRegression, Norm, ResNet18
 from fedsps.model.network import Loss
 from fedsps.runs.files import file_digest
 
-MODELS = ("logistic", "lenet", "resnet18")
+if TYPE_CHECKING:  # pandas comes with it, which a client of a federation does without
+    from fedsps.data.columns import Columns
+
+MODELS = ("logistic", "linear", "lenet", "resnet18")
 LOSSES: dict[str, Loss] = {
     "cross-entropy": F.cross_entropy,
     "binary": F.binary_cross_entropy_with_logits,
     "squared": F.mse_loss,
 }
+PREPARATION = "1"  # how tables are prepared: another way of it is another run
 LossName = Literal["auto", "cross-entropy", "binary", "squared"]
 DtypeName = Literal["float32", "float64"]
 
@@ -41,10 +48,12 @@ class Task:
     """Data, its split over clients, and a model: what a run trains on, whatever trains it.
 
     Attributes:
-        data: a data set by name, or a .npz or .csv file of the user's own.
+        data: a data set by name, or the user's own file: .csv, .tsv, .parquet, .feather or .npz.
         scaling: of the inputs, "unit", "standard" or "published"; None: by data set.
-        client_column: the column of a .csv file that says whose sample it is.
-        target_column: the column of a .csv file to predict; None: "target", else the last.
+        client_column: the column of a table that says whose sample it is.
+        target_column: the column of a table to predict; None: "target", else the last.
+        drop: columns of a table to leave out, with commas between them.
+        raw: take a table's numbers as they are, instead of standardising them and filling gaps.
         partition: "iid", "two-class", "shards", "dirichlet" or "natural"; None is decided by the data: natural where
             it says whose sample is whose, else two-class.
         clients: how many.
@@ -52,23 +61,26 @@ class Task:
         shards_per_client: in the shards partition.
         samples: training samples to use, drawn at random before they are dealt; None for all.
         flipped: the share of the training labels that are changed to another class at random.
-        model: "logistic", "lenet", "resnet18", or the user's own, "file.py:name" or "package.module:name".
+        model: "logistic", "linear" (for regressions too), "lenet", "resnet18", or the user's own, "file.py:name" or
+            "package.module:name": a class or function without arguments, or a module.
         width: channels of resnet18's first stage.
         norm: resnet18's normalisation.
         loss: "auto" is the squared loss for regression, and the model's own otherwise.
         dtype: of the model and the inputs.
+        validation: the share of each client's training samples that is held back, for `validation_loss` and the like.
+        metrics: by name, with commas between them: auc, f1, balanced_accuracy, rmse, r2.
 
     >>> Task(data="mnist", model="lenet", dtype="float46")
     Traceback (most recent call last):
     fedsps.errors.ConfigurationError: unknown dtype 'float46': did you mean float64 or float32?
     """
 
-    data: str = knob("digits", "Data", "A data set (see fedsps data list), or a .npz or .csv file of your own.")
+    data: str = knob("digits", "Data", "A data set (see fedsps data list), or a .csv, .parquet, .feather, .npz file.")
     scaling: str | None = knob(None, "Data", "Scaling of the inputs: unit, standard, published. Default: by data set.")
-    client_column: str | None = knob(None, "Data", "The column of a .csv file that says whose sample it is.")
-    target_column: str | None = knob(
-        None, "Data", "The column of a .csv file to predict. Default: target, else the last."
-    )
+    client_column: str | None = knob(None, "Data", "The column of a table that says whose sample it is.")
+    target_column: str | None = knob(None, "Data", "The column of a table to predict. Default: target, else the last.")
+    drop: str = late_knob("", "Data", "Columns of a table to leave out, with commas between them.")
+    raw: bool = late_knob(False, "Data", "Take a table's numbers as they are: not standardised, no gaps, no words.")
     partition: str | None = knob(
         None, "Data", "How samples go to clients: iid, two-class (the paper's non-i.i.d.), shards, dirichlet, natural."
     )
@@ -77,11 +89,13 @@ class Task:
     shards_per_client: int = knob(2, "Data", "Shards for each client in the shards partition.")
     samples: int | None = knob(None, "Data", "Training samples to use, drawn at random before they are dealt.")
     flipped: float = knob(0.0, "Data", "Share of the training labels that are changed to another class at random.")
-    model: str = knob("logistic", "Model", "logistic, lenet, resnet18, or your own: file.py:name, package:name.")
+    model: str = knob("logistic", "Model", "logistic, linear, lenet, resnet18, or your own: file.py:name, pack:name.")
     width: int = knob(64, "Model", "Channels of resnet18's first stage.")
     norm: Norm = knob("batch", "Model", "resnet18's normalisation: batch or group.")
     loss: LossName = knob("auto", "Model", "auto, cross-entropy, binary (one logit), or squared.")
     dtype: DtypeName = knob("float32", "Model", "float32 or float64.")
+    validation: float = late_knob(0.0, "Data", "Share of each client's training samples held back for validation.")
+    metrics: str = late_knob("", "Model", "Beside loss and accuracy: auc, f1, balanced_accuracy, rmse, r2 (by commas).")
 
     def __post_init__(self) -> None:
         for name in ("clients", "shards_per_client", "width"):
@@ -90,9 +104,15 @@ class Task:
             object.__setattr__(self, "samples", count("samples (None: all)", self.samples))
         if not 0 <= self.flipped < 1:
             raise ConfigurationError(f"flipped must be at least 0 and below 1; got {self.flipped!r}")
+        fraction("validation", self.validation)
+        object.__setattr__(self, "metrics", ",".join(named_metrics(self.metrics)))
         choice("norm", self.norm, get_args(Norm))
         choice("loss", self.loss, get_args(LossName))
         choice("dtype", self.dtype, get_args(DtypeName))
+        if self.model.endswith(".py"):
+            raise ConfigurationError(
+                f"model {self.model!r} names a file: write {self.model}:name, of a class or function"
+            )
         if ":" not in self.model:
             choice("model", self.model, MODELS)
         if self.partition is None:
@@ -112,6 +132,8 @@ class Task:
             own["model"] = source_digest(self.model)
         if Path(self.data).suffix:
             own["data"] = file_digest(Path(self.data))
+            if Path(self.data).suffix != ".npz" and not self.raw:
+                own["preparation"] = PREPARATION
         return own
 
     def load(self, seed: int, digest: str | None = None) -> "Loaded":
@@ -121,7 +143,7 @@ class Task:
             seed: decides the split and the model's start.
             digest: of the user's own data file, which must not have changed since.
         """
-        columns = (self.client_column, self.target_column)
+        columns = (self.client_column, self.target_column, self.drop, self.raw)
         data = _data(self.data, self.scaling, *columns, self.loss == "squared", digest)
         loss = self.loss_name(data.classes)
         model = self.build_model(data.inputs.shape[1:], data.classes, seed)
@@ -138,7 +160,9 @@ class Task:
             "classes": data.classes,
             "model": self.model,
         }
-        return Loaded(model, clients, test if len(test.targets) else None, LOSSES[loss], facts)
+        if data.class_names:
+            facts["class_names"] = list(data.class_names)
+        return Loaded(model, clients, test if len(test.targets) else None, LOSSES[loss], facts, data.columns)
 
     def loss_name(self, classes: int) -> str:
         """The loss; "auto" is the squared loss for regression (no classes), the model's own otherwise."""
@@ -156,10 +180,16 @@ class Task:
     def _build_model(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         if ":" in self.model:
             return _own_model(self.model)
-        if classes < 2:
+        if self.model == "linear":
+            return nn.Sequential(nn.Flatten(), nn.Linear(prod(shape), max(classes, 1)))
+        if classes == 0:
             raise ConfigurationError(
-                f"{self.model} needs at least 2 classes; {self.data} has {classes}: name a model of your own, "
-                "file.py:name"
+                f"{self.model} needs classes, but the targets of {self.data} are numbers, some with a fraction: for a "
+                "regression use model linear or your own, file.py:name; for classes write whole numbers or words"
+            )
+        if classes == 1:
+            raise ConfigurationError(
+                f"{self.model} needs at least 2 classes; the targets of {self.data} are all the same"
             )
         if self.model == "logistic":
             return LogisticRegression(prod(shape), classes)
@@ -173,6 +203,28 @@ class Task:
         return ResNet18(shape[0], classes, self.width, self.norm)
 
 
+def chosen_loss(loss: Loss | str) -> Loss:
+    """A loss by its name, a class made into one, anything else as it is.
+
+    Raises:
+        ConfigurationError: the name is unknown, or it cannot be called.
+
+    >>> chosen_loss("squared") is F.mse_loss, chosen_loss(nn.CrossEntropyLoss)
+    (True, CrossEntropyLoss())
+    """
+    if isinstance(loss, str):
+        choice("loss", loss, LOSSES)
+        return LOSSES[loss]
+    if isinstance(loss, type) and issubclass(loss, nn.Module):
+        made: Loss = loss()
+        return made
+    if not callable(loss):
+        raise ConfigurationError(
+            f"loss must be a function of outputs and targets, or one of {', '.join(LOSSES)}; got {loss!r}"
+        )
+    return cast(Loss, loss)
+
+
 @dataclass(frozen=True)
 class Loaded:
     """A task made real.
@@ -183,6 +235,7 @@ class Loaded:
         test: the held-out samples, if there are any.
         loss: of the model's outputs and the targets.
         facts: sizes, shape and classes, for the record.
+        columns: how rows of a table became inputs, if they did.
     """
 
     model: nn.Module
@@ -190,15 +243,18 @@ class Loaded:
     test: ClientData | None
     loss: Loss
     facts: dict[str, Any]
+    columns: "Columns | None" = None
 
 
 def _own_model(address: str) -> nn.Module:
     try:
-        made = import_object(address)()
+        named = import_object(address)
+        made = copy.deepcopy(named) if isinstance(named, nn.Module) else named()
     except FedspsError:
         raise
     except Exception as error:
-        raise ConfigurationError(f"{address}() failed: {type(error).__name__}: {error}") from error
+        said = f"{address}() failed: {type(error).__name__}: {error}"
+        raise ConfigurationError(f"{said}: it is called without arguments, and must return a module") from error
     if not isinstance(made, nn.Module):
         raise ConfigurationError(f"{address}() must return a torch.nn.Module; got {type(made).__name__}")
     return made
@@ -216,7 +272,7 @@ def _split(
     **options: Any,
 ) -> tuple[ClientData, ClientData, int]:
     """Deal the samples; then change labels, so that who holds which samples does not depend on that."""
-    data = some(data, samples, seed)
+    data, chosen = some(data, samples, seed)
     split = deal(partition, data.targets, seed=seed, ids=data.clients, **options)
     targets = flip(data.targets, data.classes, flipped, seed)
     kind = torch.int64 if loss == "cross-entropy" else DTYPES[dtype]
@@ -226,18 +282,26 @@ def _split(
         return torch.from_numpy(inputs).to(DTYPES[dtype]), torch.from_numpy(targets).to(kind)
 
     sizes = np.array([len(own) for own in split.rows], dtype=np.int64)
-    clients = ClientData(*pair(data.inputs[rows], targets[rows]), sizes)
-    test = ClientData(*pair(data.test_inputs, data.test_targets), np.array([len(data.test_targets)]))
+    named = partition == "natural" and data.clients is not None
+    names = np.unique(data.clients) if named and data.clients is not None else None
+    labels = None if names is None else tuple(map(str, names.tolist()))
+    clients = ClientData(*pair(data.inputs[rows], targets[rows]), sizes, chosen[rows], labels)
+    held = np.arange(len(data.test_targets))
+    counts = np.array([len(held)])
+    if names is not None and data.test_clients is not None:
+        owner = np.searchsorted(names, data.test_clients)
+        held, counts = np.argsort(owner, kind="stable"), np.bincount(owner, minlength=len(names))
+    test = ClientData(*pair(data.test_inputs[held], data.test_targets[held]), counts, held, labels)
     return clients, test, split.dropped
 
 
-def some(data: LabelledData, samples: int | None, seed: int) -> LabelledData:
-    """The data with only so many of its training samples, drawn at random; all of them for None."""
+def some(data: LabelledData, samples: int | None, seed: int) -> tuple[LabelledData, Indices]:
+    """The data with only so many of its training samples, drawn at random (all of them for None), and which."""
     if samples is None or samples >= len(data.targets):
-        return data
+        return data, np.arange(len(data.targets))
     rows = np.sort(streams.generator(seed, "samples").permutation(len(data.targets))[:samples])
     ids = None if data.clients is None else data.clients[rows]
-    return replace(data, inputs=data.inputs[rows], targets=data.targets[rows], clients=ids)
+    return replace(data, inputs=data.inputs[rows], targets=data.targets[rows], clients=ids), rows
 
 
 def flip(targets: Any, classes: int, share: float, seed: int) -> Any:
@@ -259,6 +323,8 @@ def _data(
     scaling: str | None,
     client_column: str | None,
     target_column: str | None,
+    drop: str,
+    raw: bool,
     regression: bool,
     digest: str | None,
 ) -> LabelledData:
@@ -266,7 +332,18 @@ def _data(
     if not Path(name).suffix:
         return load_data(name, scaling)
     if scaling is not None:
-        raise ConfigurationError(f"scaling {scaling!r} is for the named data sets: scale {name} yourself")
+        raise ConfigurationError(
+            f"scaling {scaling!r} is for the named data sets: the numbers of a table are standardised without it"
+        )
     if digest is not None and file_digest(Path(name)) != digest:
         raise DataError(f"{name} has changed since this run was asked for: run it again")
-    return from_file(name, client_column, target_column, regression)
+    return from_file(name, client_column, target_column, regression, drop=split_names(drop), raw=raw)
+
+
+def split_names(text: str) -> list[str]:
+    """The names in a text with commas between them.
+
+    >>> split_names("id, notes")
+    ['id', 'notes']
+    """
+    return [word.strip() for word in text.split(",") if word.strip()]

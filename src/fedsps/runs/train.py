@@ -1,6 +1,9 @@
 """`train`: a model, the clients' data and an algorithm in, a trained model and its history out."""
 
-from collections.abc import Sequence
+import hashlib
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -10,29 +13,47 @@ from torch import nn
 from fedsps.core.algorithm import Algorithm
 from fedsps.core.plan import Knobs, Plan, takes_plan
 from fedsps.data.clients import ClientData, Samples, held_out
-from fedsps.engine.session import Callback, local_session
-from fedsps.engine.setup import Setup
+from fedsps.engine import distributed
+from fedsps.engine.metrics import Metric, named_metrics
+from fedsps.engine.now import Callbacks, as_list
+from fedsps.engine.ranks import join, together, world_size
+from fedsps.engine.session import local_session
+from fedsps.engine.setup import Setup, suited
 from fedsps.engine.trial import Engine
-from fedsps.errors import ConfigurationError
+from fedsps.errors import ConfigurationError, LossRoseWarning
 from fedsps.methods.fedsps import FedSPS
-from fedsps.methods.notation import name_of
+from fedsps.methods.notation import build, name_of
+from fedsps.model.device import placed
 from fedsps.model.logistic import network_of
 from fedsps.model.network import Loss
+from fedsps.runs.callbacks import Progress
 from fedsps.runs.checkpoint import Checkpoint, fingerprint
+from fedsps.runs.predict import kind_of_outputs
 from fedsps.runs.result import Result, frame, provenance
+from fedsps.runs.scores import client_table, start_facts
 from fedsps.runs.spec import Spec
+from fedsps.runs.task import chosen_loss
+
+ROSE = (
+    "the training loss ended at {end:.4g}, above its start of {start:.4g}. Likely causes: inputs of very different "
+    "sizes (standardise them), a stepsize or a cap that is too large, or a loss that does not fit the targets"
+)
 
 
 @takes_plan
+@together()
 def train(
     model: nn.Module,
-    clients: Sequence[Samples] | ClientData,
+    clients: Sequence[Samples] | Mapping[str, Samples] | ClientData,
     *,
-    algorithm: Algorithm | None = None,
-    test: Samples | ClientData | None = None,
-    loss: Loss = F.cross_entropy,
+    algorithm: Algorithm | str | None = None,
+    test: Samples | Sequence[Samples] | Mapping[str, Samples] | ClientData | float | None = None,
+    loss: Loss | str = F.cross_entropy,
+    validation: Samples | Sequence[Samples] | Mapping[str, Samples] | ClientData | float | None = None,
+    metrics: str | Metric | Sequence[str | Metric] | Mapping[str, Metric] = (),
     stop_at_loss: float | None = None,
-    callback: Callback | None = None,
+    callback: Callbacks = None,
+    progress: bool = False,
     engine: Engine = "auto",
     memory_limit: int = 2 * 2**30,
     checkpoint: str | Path | None = None,
@@ -41,24 +62,38 @@ def train(
 ) -> Result:
     """Train a model on several clients' data, simulated on this machine.
 
+    Called by each process of a script that torchrun started, the processes share the work, and each has the result.
+    They must be given the same; rank 0 alone evaluates, saves and calls the callback.
+
     Args:
-        model: any `nn.Module`. Training starts from its parameters, in their dtype and on their device (CPU or CUDA);
-            it is left as it is, the trained copy is `result.model`.
-        clients: one `(inputs, targets)` pair, or one data set of such pairs, for each client. Sizes may differ.
-        algorithm: what to train with; `FedSPS()` if not given.
-        test: held-out `(inputs, targets)`, for `test_loss` and `test_accuracy`.
-        loss: any torch loss of (outputs, targets) that gives one number for a batch.
+        model: any `nn.Module`. Training starts from its parameters, in their dtype and on their device, unless
+            `device` names another; it is left as it is, the trained copy is `result.model`.
+        clients: one `(inputs, targets)` pair, or one data set of such pairs, for each client: a list, or a dictionary
+            by the clients' names. Sizes may differ.
+        algorithm: what to train with, or its name as the command line writes it; `FedSPS()` if not given.
+        test: held-out `(inputs, targets)`, for `test_loss` and `test_accuracy`; those of each client, as `clients` has
+            them; or the share of each client's samples that is held out.
+        loss: any torch loss of (outputs, targets) that gives one number for a batch, or one of the words
+            "cross-entropy", "binary" and "squared". Under a loss of numbers, or of a yes and no, outputs `[B, 1]` go
+            with targets `[B]`.
+        validation: as `test`, for `validation_loss` and the like: what `patience` and `restore_best` go by.
+        metrics: what held-out data are evaluated by beside loss and accuracy: names ("auc", "f1",
+            "balanced_accuracy", "rmse", "r2"), functions `f(outputs, targets)` of all samples, or a dictionary.
         stop_at_loss: stop once `train_loss` is at most this.
-        callback: called after each round with a copy of its row of the history; training stops if it returns
-            `True`, nothing else.
+        callback: called after each round with `Now`: the round's row as a dictionary, with `round`, `model` and
+            `stop()`; training stops if it returns `True`, nothing else. A list calls several. Ready ones are
+            `fedsps.Log`, `fedsps.TensorBoard` and `fedsps.MLflow`.
+        progress: show a progress bar.
         engine: "stacked" computes all clients of a round at once, "loop" one after another, with the same result
             up to rounding (but other draws of dropout); "auto" takes the first wherever the model can be
             stacked, but for LeNet and ResNet18 on a CPU, where the second is faster.
         memory_limit: bytes that the stacked engine may take for one chunk of clients.
-        checkpoint: a folder where the run is saved as it goes; called again with it, `train` goes on from there.
+        checkpoint: a folder where the run is saved as it goes; called again with it, `train` goes on from there. One
+            process at a time works in it.
         checkpoint_seconds: the time between two saves.
         **plan: the fields of `Plan`: rounds, local_steps, batch_size, cohort, weights, augment, seed,
-            evaluate_every, evaluate_from, workers.
+            evaluate_every, evaluate_from, patience, restore_best, monitor, absences, local_batch_norm, workers,
+            device.
             Cohorts and batches are functions of the seed, so two algorithms with one seed see the same data.
 
     >>> import torch
@@ -70,38 +105,90 @@ def train(
     """
     if not isinstance(model, nn.Module):
         raise ConfigurationError(f"model must be a torch.nn.Module; got {type(model).__name__}")
-    algorithm = FedSPS() if algorithm is None else algorithm
+    algorithm = FedSPS() if algorithm is None else build(algorithm) if isinstance(algorithm, str) else algorithm
     if not isinstance(algorithm, Algorithm):
-        raise ConfigurationError(f"algorithm must be one, like fedsps.FedSPS(); got {algorithm!r}")
+        raise ConfigurationError(f"algorithm must be one, like fedsps.FedSPS(), or its name; got {algorithm!r}")
     asked = Plan.of(**plan)
+    told = as_list(callback) + as_list(Progress() if progress else None)
     if stop_at_loss is not None and asked.evaluate_every == 0:
         raise ConfigurationError("stop_at_loss needs evaluations: set evaluate_every to 1 or more")
-    network, data = network_of(model, loss), ClientData.of(clients)
+    loss = chosen_loss(loss)
+    network = network_of(placed(model, asked.device), placed(loss, asked.device))
+    data, tested = _divided(ClientData.of(clients), test, asked.seed, "test")
+    data, validated = _divided(data, validation, asked.seed, "validation")
     setup = Setup(
         plan=asked,
         network=network,
-        data=data.to(network.x, network.accepted),
+        data=suited(network, data),
         algorithm=algorithm,
         memory_limit=memory_limit,
+        metrics=named_metrics(metrics),
     )
-    session = local_session(setup, engine, None if test is None else held_out(test).to(network.x, network.accepted))
-    session.run(
-        stop_at_loss=stop_at_loss,
-        callback=callback,
-        saver=None if checkpoint is None else Checkpoint(Path(checkpoint), fingerprint(setup), str(network.x.device)),
-        save_seconds=checkpoint_seconds,
-    )
-    named = name_of(algorithm)
-    facts: dict[str, Any] = {
-        "clients": data.clients,
-        "train_samples": len(data.targets),
-        "model": type(model).__name__,
-    }
-    return Result(
-        model=network.module(session.state.result, session.state.buffers),
-        history=frame(session.rows),
-        spec=Spec(algorithm=named.name, parameters=named.parameters, plan=asked),
-        diverged_at=session.diverged_at,
+    parts = {"train": data, "validation": validated, "test": tested}
+    there = {name: part.to(network.x, network.accepted) for name, part in parts.items() if part is not None}
+    # pooled here, once, unless each client's samples are for its own model
+    held = {name: part.pooled if setup.own_layers is None else part for name, part in there.items()}
+    ranks = join()
+    own_print = "" if ranks is None and checkpoint is None else fingerprint(setup)
+    if ranks is not None and not ranks.leads:
+        end = distributed.follow(ranks, setup, own_print)
+    else:
+        saver = None if checkpoint is None else Checkpoint(Path(checkpoint), own_print, str(network.x.device))
+        session = local_session(setup, engine, held.get("test"), ranks, own_print, held.get("validation"))
+        with nullcontext() if saver is None else saver.held():
+            session.run(stop_at_loss=stop_at_loss, callback=told, saver=saver, save_seconds=checkpoint_seconds)
+        end = session.end
+        if ranks is not None:
+            distributed.finish(ranks, end)
+    spec, facts = described(model, data, algorithm, asked, loss)
+    facts, table = facts | {"ended": end.ended}, None
+    if ranks is None or ranks.leads:
+        facts |= start_facts(setup)
+        known = {name: part for name, part in there.items() if part.clients == data.clients}
+        layers = setup.own_layers, end.layers
+        table = client_table(network, end.x, end.buffers, known, setup.metrics, session.state.tally, layers)
+    result = Result(
+        model=network.module(end.x, end.buffers),
+        history=frame(end.rows),
+        spec=spec,
+        diverged_at=end.diverged_at,
         data=facts,
-        provenance=provenance() | {"workers": session.setup.workers},
+        provenance=provenance() | {"workers": end.workers, "ranks": world_size(), "device": str(network.x.device)},
+        clients=table,
+        layers=end.layers,
     )
+    if result.loss_rose:
+        warnings.warn(
+            ROSE.format(start=result.start_loss, end=result.final("train_loss")), LossRoseWarning, stacklevel=3
+        )
+    return result
+
+
+def _divided(
+    data: ClientData,
+    part: Samples | Sequence[Samples] | Mapping[str, Samples] | ClientData | float | None,
+    seed: int,
+    purpose: str,
+) -> tuple[ClientData, ClientData | None]:
+    """The clients' data, and those that are held out: a share of them, data of their own, or none."""
+    if part is None:
+        return data, None
+    if isinstance(part, int | float):
+        return data.held_back(part, seed, purpose)
+    return data, held_out(part, purpose)
+
+
+def described(
+    model: nn.Module, data: ClientData, algorithm: Algorithm, plan: Plan, loss: Loss
+) -> tuple[Spec, dict[str, Any]]:
+    """What a run on a model and data of one's own is called in its result: its spec, and facts of the data."""
+    named = name_of(algorithm)
+    spec = Spec(algorithm=named.name, parameters=named.parameters, plan=plan)
+    facts = {"clients": data.clients, "train_samples": len(data.targets), "model": type(model).__name__}
+    return spec, facts | {"outputs": kind_of_outputs(loss), "fingerprint": fingerprint_of(model, data)}
+
+
+def fingerprint_of(model: nn.Module, data: ClientData) -> str:
+    """By which runs on another model or other data are told apart; what training starts from is not in it."""
+    shapes = [(name, tuple(one.shape), str(one.dtype)) for name, one in model.state_dict().items()]
+    return hashlib.sha256(repr((str(model), shapes)).encode() + data.digest).hexdigest()[:12]

@@ -1,20 +1,34 @@
 """Figure 4: LeNet on MNIST, i.i.d. and with two classes a client.
 
-The page asks whether FedSPS, untuned, comes close to FedAvg at the best point of a search (N1, N2), ends below tuned
-FedAMS in loss (N3) and above it in test accuracy (N4), and goes together with FedSPS-Global (N5). "Close" is a final
-loss of at most 1.25 times the other's, "together" one within 10 %. N1 and N2 are about one partition each, the others
-must be true of both.
+The page asks whether FedSPS, untuned, comes close to FedAvg (N1, N2), ends below FedAMS in loss (N3) and above it in
+test accuracy (N4), and goes together with FedSPS-Global (N5). "Close" is a final loss of at most 1.25 times the
+other's, "together" one within 10 %. FedAvg and FedAMS are the winners of our searches, and stand at the paper's own
+table 1 point beside.
+
+Which smoothing of the cap the paper's figures have is open: "N1 smoothing" puts all readings to N1's test.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedsps.paper.claims import all_of, as_accurate, at_most, farthest, within
+from fedsps.paper.claims import as_accurate, at_most, within
 from fedsps.paper.figures import losses_and_accuracy
-from fedsps.paper.page import Claim, Line, Page, Panel, Records, Scale
-from fedsps.paper.settings import FEDAMS, FEDAVG, FEDSPS, KINDS, with_sampling
+from fedsps.paper.page import OUR_QUESTION, Claim, Line, Page, Panel, Records, Scale
+from fedsps.paper.settings import (
+    AGAINST_FEDAMS,
+    AGAINST_FEDAVG,
+    FEDAMS,
+    FEDAVG,
+    FEDSPS,
+    KINDS,
+    SMOOTHINGS,
+    smoothings,
+    table_1,
+    with_sampling,
+)
 
-NAMES = [kind for kind, _ in KINDS]
+AGAINST = {f"{words}, {kind_of}": (kind, rival) for kind, words in KINDS for kind_of, rival in AGAINST_FEDAMS.items()}
+GROWING = "the smoothed cap grows without end, and with it the stepsizes; FedAvg's 0.1 stays where it is"
 
 
 def panels(scale: Scale) -> list[Panel]:
@@ -23,13 +37,12 @@ def panels(scale: Scale) -> list[Panel]:
     There is an evaluation in 25 rounds, to save time: the last tenth of 500 rounds has two of them, and claims look at
     their mean.
     """
-    lines = [FEDSPS, Line("FedSPS-Global", "fedsps-global:smoothing=paper"), FEDAVG, FEDAMS]
+    lines = [FEDSPS, Line("FedSPS-Global", "fedsps-global:smoothing=paper"), FEDAVG, FEDAMS, *table_1("LeNet")]
     every = {"rounds": 2, "evaluate_every": 2} if scale == "smoke" else {"evaluate_every": 25}
+    settings = {kind: with_sampling(scale, data="mnist", model="lenet", partition=kind, **every) for kind, _ in KINDS}
     return [
-        Panel(
-            kind, f"MNIST, {words}", with_sampling(scale, data="mnist", model="lenet", partition=kind, **every), lines
-        )
-        for kind, words in KINDS
+        *(Panel(kind, f"MNIST, {words}", settings[kind], lines) for kind, words in KINDS),
+        *(smoothings(kind, f"MNIST, {words}", settings[kind], FEDAVG) for kind, words in KINDS),
     ]
 
 
@@ -48,42 +61,59 @@ PAGE = Page(
             "N1",
             "LeNet, MNIST i.i.d.: FedSPS is very close to best tuned FedAvg",
             "figure 4a",
-            "final loss at most 1.25 times tuned FedAvg's",
+            "final loss at most 1.25 times FedAvg's",
             "loss ratio",
-            at_most("iid", "FedSPS", 1.25, "FedAvg tuned"),
+            {words: at_most("iid", "FedSPS", 1.25, rival) for words, rival in AGAINST_FEDAVG.items()},
+            why=GROWING,
         ),
         Claim(
             "N2",
             "the same for non-i.i.d.",
             "figure 4b",
-            "final loss at most 1.25 times tuned FedAvg's",
+            "final loss at most 1.25 times FedAvg's",
             "loss ratio",
-            at_most("two-class", "FedSPS", 1.25, "FedAvg tuned"),
+            {words: at_most("two-class", "FedSPS", 1.25, rival) for words, rival in AGAINST_FEDAVG.items()},
+            why=GROWING,
         ),
         Claim(
             "N3",
             "FedSPS converges better than FedAMS, i.i.d. and non-i.i.d.",
             "figure 4",
-            "final loss at most tuned FedAMS's on both",
-            "largest loss ratio",
-            at_most(NAMES, "FedSPS", 1.0, "FedAMS tuned"),
+            "final loss at most FedAMS's",
+            "loss ratio",
+            {case: at_most(kind, "FedSPS", 1.0, rival) for case, (kind, rival) in AGAINST.items()},
+            why="at the paper's point FedAMS as written does not train LeNet at all; tuned, it is well ahead",
         ),
         Claim(
             "N4",
             "FedSPS generalises better than FedAMS",
             "figure 4",
-            "final test accuracy at least tuned FedAMS's on both",
-            "least lead",
-            as_accurate(NAMES, "FedSPS", 0.0, "FedAMS tuned"),
+            "final test accuracy at least FedAMS's",
+            "lead",
+            {case: as_accurate(kind, "FedSPS", 0.0, rival) for case, (kind, rival) in AGAINST.items()},
             on_loss=False,
+            why="as N3",
         ),
         Claim(
             "N5",
             "FedSPS and FedSPS-Global converge almost identically",
             "figure 4, appendix",
-            "final losses within 10 % of each other on both",
-            "most unequal loss ratio",
-            all_of(*(within(kind, "FedSPS-Global", "FedSPS", 0.9, 1.1) for kind in NAMES), effect=farthest),
+            "FedSPS-Global's final loss within 10 % of FedSPS's",
+            "loss ratio",
+            {words: within(kind, "FedSPS-Global", "FedSPS", 0.9, 1.1) for kind, words in KINDS},
+            why="with the smoothed cap its one stepsize is too long in the first rounds, and the loss stays at ln 10",
+        ),
+        Claim(
+            "N1 smoothing",
+            "FedSPS is close to tuned FedAvg under another reading of the smoothing",
+            OUR_QUESTION,
+            "final loss at most 1.25 times tuned FedAvg's",
+            "loss ratio",
+            {
+                f"{reading}, {words}": at_most(f"{kind} smoothing", reading, 1.25, "FedAvg tuned")
+                for kind, words in KINDS
+                for reading in SMOOTHINGS
+            },
         ),
     ),
     note=(
@@ -91,4 +121,5 @@ PAGE = Page(
         "far. They evaluate every 50 rounds, so their score is the loss after the last one; the figure's runs are "
         "evaluated every 25."
     ),
+    seeds=5,
 )

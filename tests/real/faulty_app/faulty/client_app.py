@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from flwr.app import Array, ArrayRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord
 from flwr.clientapp import ClientApp
 
 from faulty.task import data, model
@@ -36,6 +36,9 @@ def train(message, context):
     if what == "wait":  # a while, for the one that was killed
         wait_until((Path(str(context.run_config["test.marks"])) / "back").exists, 20)
     reply = honest(message, context)
+    if what == "lines":
+        reply.content.clear()
+        reply.content["error"] = ConfigRecord({"text": FALSE})
     if what.startswith("sleep"):
         time.sleep(float(what.removeprefix("sleep")))
     if what in SPOIL:
@@ -58,7 +61,10 @@ SPOIL = {
     "shape": lambda delta: {"delta": Array(delta[:-1])},
     "dtype": lambda delta: {"delta": Array(delta.astype(np.float32))},
     "missing": lambda delta: {"delta": None},
+    "huge": lambda delta: {"delta": Array(delta + 1e30)},
+    "large": lambda delta: {"delta": Array(np.arange(5_000_000.0))},
 }
+FALSE = "disk\nround 9/9  accuracy 1.0000\nfinished: all is well\r\x1b[2J\x1b[1;1H\x9b" + "x" * 1_000_000
 
 
 @app.train("probe")
@@ -73,4 +79,7 @@ def evaluate(message, context):
 
 @app.query()
 def query(message, context):
-    return honest(message, context)
+    reply = honest(message, context)
+    if context.run_config["test.claim"] >= 0 and context.node_config["partition-id"] == 1:
+        reply.content.config_records["facts"]["partition"] = context.run_config["test.claim"]
+    return reply

@@ -1,0 +1,40 @@
+"""FedPolyak: no learning rate on the clients, none on the server."""
+
+from typing import ClassVar
+
+from fedsps.core.algorithm import Algorithm
+from fedsps.rules.diagonal import DiagonalExtrapolation
+from fedsps.rules.output import PolynomialAverage
+from fedsps.rules.plateau import PlateauStepsize
+from fedsps.rules.polyak import Lower
+
+
+class FedPolyak(Algorithm):
+    """Three ideas of Polyak's: a stepsize from loss and gradient, the like on the server, and an averaged output.
+
+        clients     gamma = min( Gamma, 4 ratio ),    ratio = (F_i - lower_i) / ||g||^2
+        server      Gamma <- min( 1.1 Gamma, s exp( mean of log ratio ) )
+                    x <- x + eta G^-1 Delta,    eta = mean_i 1/2 ||Delta_i||^2 / (Delta^T G^-1 Delta)
+        output      the polynomial-decay average of the iterates
+
+    s grows while the loss falls and shrinks where it rests (`PlateauStepsize`), G is the root of the sum of all Delta^2
+    (`DiagonalExtrapolation`). Nothing is to be set; the parts' own parameters are open to compositions.
+
+    Args:
+        lower: l*, a lower bound of the losses, one number or one for each client.
+
+    References:
+        Mukherjee, Loizou, Stich: Locally Adaptive Federated Learning (FedSPS-Global).
+        Takakura, Liew, Hasegawa: FedDuA, 2025 (arXiv 2505.11126): a server of this kind.
+        Jhunjhunwala, Wang, Joshi: FedExP: Speeding Up Federated Averaging via Extrapolation, ICLR 2023.
+    """
+
+    name: ClassVar[str] = "fedpolyak"
+    family: ClassVar[str] = "no learning rate at all"
+    adaptive: ClassVar[str] = "both"
+    colour: ClassVar[str] = "#B2182B"
+
+    def __init__(self, *, lower: Lower = 0.0) -> None:
+        super().__init__(
+            stepsize=PlateauStepsize(lower=lower), server=DiagonalExtrapolation(), output=PolynomialAverage()
+        )

@@ -1,0 +1,77 @@
+"""One stepsize for all clients: the geometric mean of the Polyak ratios that they saw in the round before."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedsps.checks import positive
+from fedsps.core.contract import Seen
+from fedsps.core.vectors import Tensors, rounded, scalars
+from fedsps.rules.polyak import PolyakRule
+
+__all__ = ["CommonStepsize"]
+
+RANGE = 30.0  # of log ratios that are reported: e^-30 to e^30
+
+
+@dataclass(frozen=True)
+class CommonStepsize(PolyakRule):
+    """A stepsize that the server keeps, moved by the geometric mean of the clients' Polyak ratios.
+
+        a client's step     gamma = min( Gamma, cap, safety ratio ),    ratio = (F_i - lower_i) / (2 scale ||g||^2)
+        a client reports    the mean of log ratio over its local steps
+        the server          Gamma <- min( growth Gamma, exp( mean of the reports ) )
+
+    The per-batch rule takes tiny steps on hard batches and large ones on easy ones, and the means of FedSPS-Global are
+    ruled by one client; a geometric mean is steady. The limit on its growth brings it through the first rounds, and
+    `safety` is the brake that acts at once, on the batch itself.
+
+    Args:
+        scale: c; 1/2 is the plain ratio.
+        cap: the largest stepsize.
+        lower: l*, a lower bound of the losses, one number or one for each client.
+        initial: Gamma in the first round.
+        growth: how many times larger Gamma may be than a round before.
+        safety: how many times the batch's own ratio a step may be.
+    """
+
+    in_span: ClassVar[bool] = True
+    in_sweep: ClassVar[bool] = True
+    word: ClassVar[str] = "common"
+    receives: ClassVar[tuple[str, ...]] = ("stepsize",)
+    sends: ClassVar[tuple[str, ...]] = ("log_ratio",)
+    initial: float = 0.01
+    growth: float = 1.1
+    safety: float = 4.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("initial", "growth", "safety"):
+            positive(name, getattr(self, name))
+
+    def server_init(self, x: Tensor) -> Tensors:
+        """The stepsize of the first round."""
+        return {"stepsize": scalars(x, self.initial)}
+
+    def begin(self, state: Tensors, x: Tensor) -> Tensors:
+        """No ratio has been seen yet."""
+        return state | {"log_ratio": scalars(x, 0.0)}
+
+    def __call__(self, state: Tensors, seen: Seen) -> tuple[Tensor, Tensors]:
+        """Return the common stepsize within its bounds, and add the ratio's logarithm up."""
+        _, ratio = self.gap_and_ratio(seen)
+        ratio = ratio / (2 * self.scale)
+        gamma = torch.minimum(seen.received["stepsize"], self.safety * ratio).clamp(max=rounded(self.cap, ratio.dtype))
+        logs = ratio.log().clamp(-RANGE, RANGE)
+        return gamma, state | {"log_ratio": state["log_ratio"] + logs / seen.steps}
+
+    def conclude(self, state: Tensors, seen: Seen, delta: Tensor) -> tuple[Tensors, Tensors]:
+        """Send the mean of `log ratio` over the local steps of the round."""
+        return {"log_ratio": state["log_ratio"]}, state
+
+    def absorb(self, state: Tensors, mean: Tensors, participation: float) -> Tensors:
+        """The next round's stepsize."""
+        wanted = mean["log_ratio"].exp()
+        return state | {"stepsize": torch.minimum(self.growth * state["stepsize"], wanted)}

@@ -1,0 +1,168 @@
+"""The page `beyond`: the bar, on results made by hand; and the plateau rule on losses made by hand."""
+
+import numpy as np
+import pytest
+import torch
+from made_runs import ROUNDS, run
+from scipy.stats import linregress
+
+import fedsps
+from fedsps.errors import ConfigurationError
+from fedsps.paper.page import Records
+from fedsps.paper.pages import beyond
+from fedsps.paper.pages.beyond import CELLS, CHOSEN_ON, OURS, PAGE, SEEN, TUNED, Cell, by_cell, cells
+from fedsps.rules import PlateauStepsize
+from fedsps.rules.plateau import LINE, slope_of, with_loss
+
+HELD_OUT = ["a", "b", "c", "d"]
+CHOSEN = Cell("a9a", "i.i.d.").name
+
+
+def records(ours, rivals=1.0, seeds=3, **ours_columns):
+    """The same rivals in every cell; `ours` maps cells to FedPolyak's final loss, or is one for all."""
+    names = [*HELD_OUT, CHOSEN]
+    losses = ours if isinstance(ours, dict) else dict.fromkeys(names, ours)
+    return Records(
+        {
+            name: {OURS: [run(losses.get(name, 1.0), **ours_columns)] * seeds}
+            | {label: [run(rivals)] * seeds for label in (*TUNED, "FedSPS")}
+            for name in names
+        }
+    )
+
+
+def outcomes(found):
+    return {verdict.claim.id: verdict.outcome for claim in PAGE.claims for verdict in claim.verdicts(found)}
+
+
+def test_the_bar_counts_the_cells_that_are_held_out():
+    assert outcomes(records(0.5))["B1"] == "holds"
+    assert outcomes(records({CHOSEN: 9.0}))["B1"] == "holds", "cells that gave the defaults do not count"
+    assert outcomes(records({"a": 1.5}))["B1"] == "does not hold", "three of four cells are not 95 %"
+    assert outcomes(records({"a": 1.019}))["B1"] == "holds"
+
+
+def test_a_worse_loss_with_an_equal_accuracy_is_as_good():
+    assert outcomes(records(1.5, test_accuracy=0.0))["B1"] == "holds"
+    assert outcomes(records(1.5, test_accuracy=-0.01))["B1"] == "does not hold"
+
+
+def test_rounds_are_counted_to_the_loss_with_which_tuned_fedavg_ends():
+    def falling(at):
+        return np.where(np.arange(1, ROUNDS + 1) < at, 2.0, 0.9)
+
+    assert outcomes(records(1.0, train_loss=falling(ROUNDS // 4)))["B2"] == "holds"
+    assert outcomes(records(1.0, train_loss=falling(ROUNDS // 2)))["B2"] == "does not hold"
+    never = records(1.0, train_loss=2.0)
+    assert beyond.times_fewer(never, "a").tolist() == [0, 0, 0]
+
+
+def test_a_run_that_diverges_is_no_small_matter():
+    found = records(0.5)
+    found.runs["b"][OURS][1] = run(diverged=True)
+    found.runs["b"][OURS][1].history["train_loss"] = 0.1  # before it did
+    verdicts = outcomes(found)
+    assert verdicts["B3"] != "holds" and verdicts["B1"] != "holds"
+
+
+def test_the_cells():
+    paper, laptop = cells("paper"), cells("laptop")
+    assert len(paper) == len({cell.name for cell in paper}) == 66 and len(laptop) == 14
+    assert set(laptop) <= set(paper) and laptop[0].panel("laptop") == laptop[0].panel("paper")
+    assert set(paper) >= CHOSEN_ON | SEEN and not CHOSEN_ON & SEEN
+    assert {cell.local_steps for cell in paper if cell.data in ("mnist", "a9a")} == {1, 5, 20}
+    panel = Cell("a9a", "by class", 0.2, 20).panel("paper")
+    assert panel.name == "a9a by class, 20% flipped, tau 20"
+    assert panel.settings["partition"] == "shards" and panel.settings["local_steps"] == 20
+    assert len(panel.lines) == 8 and len(Cell("a9a", "by class").panel("paper").lines) == 11
+
+
+def test_a_row_a_cell(tmp_path):
+    found = PAGE.compute and {
+        cell.name: {
+            line.label: [run(0.5 if line.label == OURS else 1.0, algorithm="fedsps")] * 2
+            for line in cell.panel("smoke").lines
+        }
+        for cell in cells("smoke")
+    }
+    table = by_cell(Records(found), "smoke")
+    assert table["counts"].tolist() == ["seen", "chosen on"]
+    assert table["loss ratio"].tolist() == [0.5, 0.5] and PAGE.shown == (CELLS,)
+    assert PAGE.draw(Records(found), PAGE.panels("smoke"), tmp_path) == [tmp_path / "beyond.png"]
+
+
+def steered(losses, change):
+    """Factor and stepsize after each round of given losses, where the change of round t is `change(t)`; ratios are 1."""
+    rule = PlateauStepsize()
+    state, found = rule.server_init(torch.zeros(2).double()), []
+    for number, loss in enumerate(losses):
+        mean = {"delta": torch.tensor(change(number)).double(), "log_ratio": torch.tensor(0.0).double()}
+        state = rule.absorb(state, mean | {"first_gap": torch.tensor(loss).double()}, 1.0)
+        found.append((state["factor"].item(), state["stepsize"].item()))
+    return np.array(found).T
+
+
+def factors(losses, change):
+    return steered(losses, change)[0]
+
+
+def back_and_forth(number):
+    return [(-1.0) ** number, 0.1]
+
+
+def straight_on(number):
+    return [1.0, 0.1]
+
+
+def crosswise(number):
+    return [[1.0, 0.0], [0.0, 1.0]][number % 2]
+
+
+def test_the_factor_rises_while_the_loss_falls_up_to_two():
+    found = factors([0.9**number for number in range(60)], back_and_forth)
+    assert found[3] == 1.0 and found[4] == pytest.approx(1.15) and found[-1] == 2.0
+
+
+def test_the_factor_drops_where_the_loss_rests_and_changes_oppose_each_other():
+    """From where it acts: the stepsize still grows, far below s times the ratio, when the first rest is seen."""
+    losses = [0.3 + 1e-5 * (number % 2) for number in range(40)]
+    factor, stepsize = steered(losses, back_and_forth)
+    grown = 0.01 * 1.1**4
+    assert factor[3] == 1.0 and stepsize[3] == pytest.approx(grown)
+    assert factor[-1] == pytest.approx(grown * 0.8**8)
+
+
+def test_a_stepsize_grows_again_when_the_loss_falls():
+    losses = [0.3 + 1e-5 * (number % 2) for number in range(5)] + [0.3 * 0.9**number for number in range(1, 20)]
+    stepsize = steered(losses, back_and_forth)[1]
+    assert stepsize[4] == pytest.approx(0.8 * stepsize[3]), "dropped"
+    assert stepsize[8] == pytest.approx(stepsize[4]), "and held"
+    assert stepsize[9] == pytest.approx(1.1 * stepsize[8]), "until a fall is certain"
+
+
+def test_steps_that_are_too_short_are_no_rest():
+    assert factors([2.3 - 1e-5 * number for number in range(10)], straight_on)[-1] > 1
+    assert factors([2.3 - 1e-5 * number for number in range(10)], crosswise)[-1] == 1
+
+
+def test_noise_alone_decides_nothing_for_long():
+    noise = np.random.default_rng(0).normal(size=200)
+    decisions = np.diff(factors(0.3 + 0.3 * np.abs(noise), back_and_forth)).astype(bool).sum()
+    assert decisions < 25, "a look every five rounds would have made 40"
+
+
+def test_a_server_rule_without_the_changes_is_refused():
+    clients = [(torch.eye(3), torch.arange(3))] * 2
+    composed = fedsps.build("plateau+normalized")
+    with pytest.raises(ConfigurationError, match="needs a server rule to which clients send delta"):
+        fedsps.train(fedsps.LogisticRegression(3, 3), clients, algorithm=composed, rounds=1)
+
+
+def test_the_slope_and_its_error_are_those_of_least_squares():
+    losses = np.random.default_rng(1).normal(size=9)
+    line = {name: torch.zeros((), dtype=torch.float64) for name in LINE}
+    for loss in losses:
+        line = with_loss(line, torch.tensor(loss))
+    expected = linregress(np.arange(9), losses)
+    slope, error = (value.item() for value in slope_of(line))
+    assert (slope, error) == pytest.approx((expected.slope, expected.stderr))
