@@ -83,3 +83,8 @@ def query(message, context):
     if context.run_config["test.claim"] >= 0 and context.node_config["partition-id"] == 1:
         reply.content.config_records["facts"]["partition"] = context.run_config["test.claim"]
     return reply
+
+
+@app.query("finished")
+def finished(message, context):
+    return honest(message, context)
