@@ -111,6 +111,24 @@ def test_held_out_data_of_each_client_may_be_a_list():
     assert "test_loss" not in whole.clients and whole.history["test_loss"].notna().all()
 
 
+def test_held_out_data_go_by_the_names_of_the_clients():
+    first, second, third = make_clients()[:3]
+    clients = {"north": first, "south": second, "east": third}
+    start = nn.Linear(4, 3).double()
+    result = fedsps.train(start, clients, test={"east": third, "north": first}, validation=dict([*clients.items()][::-1]), rounds=1)  # fmt: skip
+    table = result.clients.set_index("client")
+    assert table["validation_loss"].tolist() == pytest.approx(table["loss"].tolist())
+    assert table["test_loss"].isna().tolist() == [False, True, False] and table.loc["south", "test_samples"] == 0
+    assert table.loc["east", "test_loss"] == pytest.approx(table.loc["east", "loss"])
+    own = fedsps.personalise(result, clients, test={"east": third, "south": second, "north": first}, steps=2)
+    assert own.table["samples"].tolist() == [len(pair[1]) for pair in clients.values()]
+    assert own.table["common_loss"].tolist() == pytest.approx(table["loss"].tolist())
+    with pytest.raises(fedsps.DataError, match="test has data of 'west', which is no client: .*north, south, east"):
+        fedsps.train(start, clients, test={"west": first}, rounds=1)
+    compared = fedsps.compare(["fedsps"], model=start, clients=clients, test=0.2, rounds=1)
+    assert compared.table["final_test_accuracy"].notna().all()
+
+
 def test_a_single_sample_is_not_taken_for_several():
     result = fedsps.train(nn.Linear(4, 3).double(), make_clients(), rounds=1)
     sample = make_clients()[0][0][0]

@@ -11,7 +11,7 @@ from torch import nn
 from fedsps.checks import choice, count
 from fedsps.core.algorithm import Algorithm
 from fedsps.core.plan import Knobs, Plan, takes_plan
-from fedsps.data.clients import ClientData, Samples, held_out
+from fedsps.data.clients import ClientData, Samples
 from fedsps.engine.metrics import Metric, named_metrics
 from fedsps.engine.trial import Engine
 from fedsps.errors import ConfigurationError, FailedRunsError, Failure
@@ -24,6 +24,7 @@ from fedsps.runs.result import Result
 from fedsps.runs.spec import Spec
 from fedsps.runs.sweep import Watch
 from fedsps.runs.task import chosen_loss
+from fedsps.runs.train import divided
 from fedsps.runs.train_all import train_all
 
 
@@ -34,7 +35,7 @@ def compare(
     spec: Spec | None = None,
     model: nn.Module | None = None,
     clients: Sequence[Samples] | ClientData | None = None,
-    test: Samples | ClientData | None = None,
+    test: Samples | Sequence[Samples] | Mapping[str, Samples] | ClientData | float | None = None,
     loss: Loss | str = F.cross_entropy,
     seeds: int = 1,
     target: float | None = None,
@@ -59,7 +60,7 @@ def compare(
         spec: the task and the plan, made by `Spec.of`; whatever algorithm it names does not matter.
         model: any module, with `clients`; training starts from its parameters.
         clients: one `(inputs, targets)` pair or data set for each client.
-        test: held-out data of your own.
+        test: held-out data of your own, or the share of each client's samples that is held out; see `train`.
         loss: of your own model.
         seeds: runs of each algorithm, with the plan's seed, the one after it, ...
         target: the loss of the column `rounds_to_target`; the best final train loss times 1.1 if not given.
@@ -116,7 +117,7 @@ def compare(
             raise ConfigurationError("jobs is for a spec, whose data other processes can load: leave it out")
         if fresh:
             raise ConfigurationError("fresh is for a spec, whose runs are kept: leave it out")
-        data, held = ClientData.of(clients), None if test is None else held_out(test)
+        data, held = divided(ClientData.of(clients), test, asked.seed, "test")
         plans = [replace(asked, seed=asked.seed + number) for number in range(seeds)]
         own = list(chosen.values())
         wanted = named_metrics(metrics)

@@ -285,13 +285,14 @@ def _split(
     named = partition == "natural" and data.clients is not None
     names = np.unique(data.clients) if named and data.clients is not None else None
     labels = None if names is None else tuple(map(str, names.tolist()))
+    owned = labels if data.test_clients is not None else None
     clients = ClientData(*pair(data.inputs[rows], targets[rows]), sizes, chosen[rows], labels)
     held = np.arange(len(data.test_targets))
     counts = np.array([len(held)])
     if names is not None and data.test_clients is not None:
         owner = np.searchsorted(names, data.test_clients)
         held, counts = np.argsort(owner, kind="stable"), np.bincount(owner, minlength=len(names))
-    test = ClientData(*pair(data.test_inputs[held], data.test_targets[held]), counts, held, labels)
+    test = ClientData(*pair(data.test_inputs[held], data.test_targets[held]), counts, held, owned)
     return clients, test, split.dropped
 
 

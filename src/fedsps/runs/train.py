@@ -114,8 +114,8 @@ def train(
         raise ConfigurationError("stop_at_loss needs evaluations: set evaluate_every to 1 or more")
     loss = chosen_loss(loss)
     network = network_of(placed(model, asked.device), placed(loss, asked.device))
-    data, tested = _divided(ClientData.of(clients), test, asked.seed, "test")
-    data, validated = _divided(data, validation, asked.seed, "validation")
+    data, tested = divided(ClientData.of(clients), test, asked.seed, "test")
+    data, validated = divided(data, validation, asked.seed, "validation")
     setup = Setup(
         plan=asked,
         network=network,
@@ -164,18 +164,25 @@ def train(
     return result
 
 
-def _divided(
+def divided(
     data: ClientData,
     part: Samples | Sequence[Samples] | Mapping[str, Samples] | ClientData | float | None,
     seed: int,
     purpose: str,
 ) -> tuple[ClientData, ClientData | None]:
-    """The clients' data, and those that are held out: a share of them, data of their own, or none."""
+    """The clients' data, and those that are held out: a share of them, data of their own, or none.
+
+    Args:
+        data: the clients' data.
+        part: what is held out.
+        seed: decides which samples, for a share.
+        purpose: what they are for, "validation" or "test".
+    """
     if part is None:
         return data, None
     if isinstance(part, int | float):
         return data.held_back(part, seed, purpose)
-    return data, held_out(part, purpose)
+    return data, held_out(part, purpose).in_order_of(data, purpose)
 
 
 def described(
