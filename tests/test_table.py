@@ -125,6 +125,40 @@ def test_rows_without_a_target_or_client_are_left_out_and_counted():
     assert any("'hospital' has no value in 1 row" in one for one in table.findings)
 
 
+def test_a_client_has_one_name_whether_or_not_others_have_gaps():
+    frame = patients().assign(hospital=lambda rows: rows["hospital"].map({"north": 1, "south": 2, "east": 3}))
+    frame.loc[0, "hospital"] = np.nan  # pandas makes floats of all of them
+    assert list(Table(frame, target="ill", client="hospital").clients) == ["1", "2", "3"]
+
+
+def test_a_client_of_a_single_row_is_trained_on_and_not_tested():
+    frame = patients()
+    frame.loc[0, "hospital"] = "cottage"
+    table = Table(frame, target="ill", client="hospital")
+    assert "cottage" in table.clients and "cottage" not in table.held_out
+    net = nn.Linear(len(table.columns.features), 2)
+    by_client = fedsps.train(net, table.clients, test=table.held_out, rounds=1).clients.set_index("client")
+    assert by_client["test_samples"].to_dict() == {"cottage": 0} | {
+        name: len(targets) for name, (_, targets) in table.held_out.items()
+    }
+
+
+def test_a_regression_needs_numbers():
+    """A word among its targets is a gap; before, the run took it for NaN, and diverged in its first round."""
+    frame = patients().assign(ill=lambda rows: rows["income"].astype(object))
+    frame.loc[3, "ill"], frame.loc[4, "ill"] = "unknown", np.inf
+    table = Table(frame, target="ill", client="hospital")
+    assert len(table.frame) == len(frame) - 2 and not table.columns.classes
+    assert "column 'ill' has no number in 2 rows, the first is sample 3: left out" in table.findings
+    assert all(np.isfinite(targets).all() for _, targets in table.clients.values())
+    with pytest.raises(fedsps.DataError, match="'ill' has no number in sample 3"):
+        table.columns.targets(frame)
+    with pytest.raises(
+        fedsps.DataError, match=r"target 'ill' holds words, and a regression \(loss squared\) needs numbers"
+    ):
+        Table(patients(), target="ill", client="hospital", regression=True)
+
+
 def test_words_and_gaps_that_come_later():
     frame = patients()
     columns = Columns.of(frame, "ill", drop=["patient_id", "hospital"])

@@ -136,13 +136,17 @@ class Columns:
         if self.target not in frame:
             raise DataError(f"the table has no column {self.target!r}, which is to be predicted")
         if not self.classes:
-            return numbers_of(frame[self.target]).astype(np.float32)
+            values = numbers_of(frame[self.target])
+            if np.isnan(values).any():
+                first = int(np.isnan(values).argmax())
+                raise DataError(f"column {self.target!r} has no number in sample {first}, and is to be predicted")
+            return values.astype(np.float32)
         numbers = {name: number for number, name in enumerate(self.classes)}
         words = words_of(frame[self.target])
         strange = sorted({str(word) for word in words if word not in numbers})
         if strange:
-            known = ", ".join(self.classes)
-            raise DataError(f"column {self.target!r} has {', '.join(map(repr, strange))}; the classes are {known}")
+            some = ", ".join(map(repr, strange[:5])) + (f" and {len(strange) - 5} more" if len(strange) > 5 else "")
+            raise DataError(f"column {self.target!r} has {some}; the classes are {', '.join(self.classes)}")
         return np.array([numbers[word] for word in words], dtype=np.int64)
 
     @classmethod
@@ -256,7 +260,7 @@ def class_names(targets: Sequence[dict[str, Any]], regression: bool = False) -> 
 
 def _values(target: "pd.Series[Any]") -> dict[str, Any]:
     words = {str(word) for word in words_of(target) if word is not None}
-    fractions = is_number_like(target) and bool((numbers_of(target) % 1).any())
+    fractions = has_fractions(target)
     return {"fractions": fractions, "words": [] if fractions else sorted(words)}
 
 
@@ -294,6 +298,11 @@ def is_number_like(column: "pd.Series[Any]") -> bool:
         return True
     words = column.dropna()
     return len(words) == 0 or bool(pd.to_numeric(words, errors="coerce").notna().mean() >= 0.9)
+
+
+def has_fractions(column: "pd.Series[Any]") -> bool:
+    """Whether it holds numbers, some with a fraction: as a target it is a regression's."""
+    return is_number_like(column) and bool((np.nan_to_num(numbers_of(column)) % 1).any())
 
 
 def numbers_of(column: "pd.Series[Any]") -> npt.NDArray[np.float64]:
