@@ -55,4 +55,6 @@ def train_command(
         print_json({"digest": spec.digest, "folder": str(runs / spec.digest), "summary": result.summary})
         return
     print_comparison(comparison({spec.named.label(): [result]}), spec_title(spec), target=False)
+    if result.kept_round is not None:
+        say(f"kept: the model of round {result.kept_round}, whose numbers the final ones are")
     say(f"run folder: {runs / spec.digest}")

@@ -209,7 +209,7 @@ class Table:
                         f"{self.name}: target {column!r} holds words, and a regression (loss squared) needs numbers: "
                         "leave that loss out, for classes, or write numbers"
                     )
-                missing, what = pd.Series(np.isnan(numbers_of(frame[column])), frame.index), "number"
+                missing, what = missing | np.isnan(numbers_of(frame[column])), "number"
             if missing.any():
                 first = int(missing.argmax())
                 count = int(missing.sum())

@@ -6,21 +6,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedsps.data.columns import Columns
 from fedsps.errors import ConfigurationError, DataError
-from fedsps.model.network import Loss, is_binary, is_cross_entropy
 
 AT_ONCE = 4096  # samples
-
-
-def kind_of_outputs(loss: Loss) -> str:
-    """What the outputs of a model under this loss are: "classes", a "binary" logit, or "numbers"."""
-    if is_binary(loss):
-        return "binary"
-    return "classes" if is_cross_entropy(loss) or isinstance(loss, nn.NLLLoss) or loss is F.nll_loss else "numbers"
 
 
 def predictions(
@@ -37,11 +28,11 @@ def predictions(
     if model is None:
         raise ConfigurationError("the result has no model: load it with fedsps.load(folder, model=...)")
     outputs = model_outputs(model, _prepared(inputs, columns)).cpu()
-    kind = facts.get("outputs", "numbers")
+    kind = facts.get("outputs", "unknown")
     if kind == "classes" and outputs.ndim == 1:
         raise DataError("inputs must be [samples, *]: give a single sample as inputs[None]")
-    if kind == "binary" and outputs.ndim == 1:
-        yes = outputs.double().sigmoid()
+    if kind in ("binary", "probability") and outputs.ndim == 1:
+        yes = outputs.double().sigmoid() if kind == "binary" else outputs.double()
         return _by_class(torch.stack([1 - yes, yes], 1), facts)
     if kind == "classes" and outputs.ndim == 2:
         return _by_class(outputs.double().softmax(1), facts)

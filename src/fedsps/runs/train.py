@@ -25,10 +25,9 @@ from fedsps.methods.fedsps import FedSPS
 from fedsps.methods.notation import build, name_of
 from fedsps.model.device import placed
 from fedsps.model.logistic import network_of
-from fedsps.model.network import Loss
+from fedsps.model.network import Loss, kind_of_outputs
 from fedsps.runs.callbacks import Progress
 from fedsps.runs.checkpoint import Checkpoint, fingerprint
-from fedsps.runs.predict import kind_of_outputs
 from fedsps.runs.result import Result, frame, provenance
 from fedsps.runs.scores import client_table, start_facts
 from fedsps.runs.spec import Spec
@@ -158,9 +157,7 @@ def train(
         layers=end.layers,
     )
     if result.loss_rose:
-        warnings.warn(
-            ROSE.format(start=result.start_loss, end=result.final("train_loss")), LossRoseWarning, stacklevel=3
-        )
+        warnings.warn(ROSE.format(start=result.start_loss, end=result.end_loss), LossRoseWarning, stacklevel=3)
     return result
 
 
