@@ -8,8 +8,10 @@ import pandas as pd
 import pytest
 import torch
 from torch import nn
+from typer.testing import CliRunner
 
 import fedsps
+from fedsps.cli.main import app
 from fedsps.data import Columns, Table, sums
 from fedsps.data.columns import MOST_CATEGORIES, looks_like
 from fedsps.data.read import read_frame
@@ -87,6 +89,11 @@ def test_the_sums_of_sites_give_what_their_rows_together_give():
         ("Unnamed: 0", range(12), "has no name: an index"),
         ("row", range(3, 15), "counts the rows: an index"),
         ("record_id", range(0, 24, 2), "has another value in every row: an id"),
+        ("PatientID", range(0, 24, 2), "has another value in every row: an id"),
+        ("patientid", range(0, 24, 2), "has another value in every row: an id"),
+        ("patient_id", [number // 2 for number in range(120)], "is called an id, and has 60 different values"),
+        ("department_id", [number % 12 for number in range(120)], ""),
+        ("acid", [number // 2 for number in range(120)], ""),
         ("income", range(0, 24, 2), ""),
         ("name", [f"Anna {number}" for number in range(12)], "has another value in every row: an id"),
         ("notes", [f"word {number % 60}" for number in range(120)], "has 60 different words: too many for categories"),
@@ -200,6 +207,29 @@ def test_tabs_bars_thousands_and_quotes(tmp_path):
     assert frame["a"].tolist() == ["x, y", "z"] and frame["c"].isna().tolist() == [True, False] and notes == []
 
 
+def test_decimal_commas_beside_words_and_small_numbers(tmp_path):
+    path = tmp_path / "mine.csv"
+    values = [f"{number},5" for number in range(18)] + ["9,3e-05", "unknown"]
+    path.write_text("dose;ill\n" + "".join(f"{value};{number % 2}\n" for number, value in enumerate(values)))
+    table = Table.read(path)
+    assert "column 'dose' has decimal commas" in table.findings
+    assert table.frame["dose"].tolist()[-3:] == [17.5, 9.3e-05, "unknown"]
+    assert any("'dose' has 0 gaps, and 1 that are no finite numbers" in one for one in table.findings)
+    path.write_text('dose,n,ill\n"3,75","1,234",0\n"0,5","2,5",1\n')
+    frame, notes = read_frame(path)
+    assert frame["dose"].tolist() == [3.75, 0.5] and notes == ["column 'dose' has decimal commas"]
+    assert frame["n"].tolist() == ["1,234", "2,5"], "a thousand, or a little more than one: nobody knows"
+
+
+def test_names_are_stripped_and_each_is_there_once(tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_text("a, b ,c \n1,2,3\n")
+    assert list(read_frame(path)[0]) == ["a", "b", "c"]
+    path.write_text("a,b,a\n1,2,3\n")
+    with pytest.raises(fedsps.DataError, match="two columns are called 'a': rename one"):
+        read_frame(path)
+
+
 @pytest.mark.parametrize("first", ["63,1,2.5", "north,63,1.2", "1,2,3,4", "-1,a,b,c,d"])
 def test_a_missing_header_is_refused_by_name(first, tmp_path):
     (tmp_path / "mine.csv").write_text(f"{first}\n{first}\n")
@@ -253,9 +283,33 @@ def test_a_run_keeps_columns_and_names(run, tmp_path):
         fedsps.load(folder)
 
 
+def test_what_new_rows_have_that_the_training_rows_had_not_is_said(run):
+    frame = patients(20).assign(smoker=["Never", "daily"] * 10, income=["a lot", 20000] * 10)
+    with pytest.warns(fedsps.TableWarning) as said:
+        run.predict(frame)
+    texts = [str(one.message) for one in said]
+    assert "column 'smoker' has 'Never', and the training rows daily, former, never: taken as none of them" in texts
+    assert "column 'income' has 10 values that are no finite numbers: taken as the mean" in texts
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", fedsps.TableWarning)
+        run.predict(patients(20))
+
+
+def test_predictions_stand_behind_the_columns_as_they_were_written(run, tmp_path):
+    """An id of 007 that comes back as 7 belongs to nobody."""
+    new, folder = tmp_path / "new.csv", tmp_path / "runs" / run.spec.digest
+    new.write_text("patient_id;hospital;age;smoker;income\n007;north;3,50e1;NA;20000\n008;south;;daily;1e4\n")
+    found = CliRunner().invoke(app, ["predict", str(folder), str(new)])
+    assert found.exit_code == 0, found.output
+    rows = [line.split(",no,")[0].split(",yes,")[0] for line in found.stdout.splitlines()[1:]]
+    assert rows == ['007,north,"3,50e1",NA,20000', "008,south,,daily,1e4"]
+    refused = CliRunner().invoke(app, ["predict", str(folder), str(new), "-o", str(tmp_path)])
+    assert "is a folder: name a file in it" in str(refused.exception)
+
+
 def test_the_digest_knows_how_tables_are_prepared(run):
     spec = run.spec
-    assert spec.files["preparation"] == "1"
+    assert spec.files["preparation"] == "2"
     digests = {spec.digest, spec.but(raw=True).digest, spec.but(drop="age").digest}
     assert len(digests) == 3
     assert fedsps.Spec.of("fedsps").digest == fedsps.Spec.of("fedsps", drop="", raw=False, metrics="").digest

@@ -25,7 +25,8 @@ Sums = dict[str, Any]
 
 MOST_CATEGORIES = 50
 FEW = 10  # rows: with fewer, any column may look like an id
-ID = re.compile(r"(^|[_\W])(id|index|idx|key|nr|no|number|uuid|guid)$", re.IGNORECASE)
+ID = re.compile(r"(?i:(^|[_\W])(id|uuid|guid|mrn)|^(p|patient|person|subject|case|record|visit|user)id)$|[a-z](ID|Id)$")
+COUNTER = re.compile(r"(?i:(^|[_\W])(index|idx|key|nr|no|number))$|[a-z](Index|Key|Nr|No|Number)$")
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,28 @@ class Columns:
         if wrong:
             raise DataError(f"column {', '.join(wrong)} holds words, but the model was trained on numbers there")
         return np.hstack([one.inputs(frame[one.name]) for one in self.inputs]).astype(np.float32)
+
+    def surprises(self, frame: pd.DataFrame) -> list[str]:
+        """What new rows have that the training rows had not, and what becomes of it, in sentences."""
+        found = []
+        for one in self.inputs:
+            column = frame[one.name]
+            if isinstance(one, Category):
+                strange = sorted({word for word in words_of(column) if word is not None} - set(one.values))
+                if strange:
+                    some = ", ".join(map(repr, strange[:5])) + (", ..." if len(strange) > 5 else "")
+                    known = ", ".join(one.values[:5]) + (", ..." if len(one.values) > 5 else "")
+                    found.append(
+                        f"column {one.name!r} has {some}, and the training rows {known}: taken as none of them"
+                    )
+                continue
+            missing = np.isnan(numbers_of(column))
+            words = int((missing & column.notna()).sum())
+            if words:
+                found.append(f"column {one.name!r} has {words} values that are no finite numbers: taken as the mean")
+            elif missing.any() and not one.gaps:
+                found.append(f"column {one.name!r} has {missing.sum()} gaps, the training rows none: taken as the mean")
+        return found
 
     def targets(self, frame: pd.DataFrame) -> npt.NDArray[np.int64] | npt.NDArray[np.float32]:
         """The rows' class numbers, or numbers for a regression.
@@ -269,6 +292,8 @@ def looks_like(column: "pd.Series[Any]") -> str:
 
     >>> looks_like(pd.Series(range(100, 140, 2), name="patient id"))
     'has another value in every row: an id'
+    >>> looks_like(pd.Series([7 * (number // 2) for number in range(140)], name="PatientID"))  # two visits each
+    'is called an id, and has 70 different values'
     >>> looks_like(pd.Series([1.5, 2.5], name="dose"))
     ''
     """
@@ -287,8 +312,10 @@ def looks_like(column: "pd.Series[Any]") -> str:
     if all_differ and not (values % 1).any():
         if (np.diff(values) == 1).all():
             return "counts the rows: an index"
-        if ID.search(name):
+        if ID.search(name) or COUNTER.search(name):
             return "has another value in every row: an id"
+    if ID.search(name) and not has_fractions(column) and present.nunique() > MOST_CATEGORIES:
+        return f"is called an id, and has {present.nunique()} different values"
     return ""
 
 

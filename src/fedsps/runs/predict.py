@@ -1,5 +1,6 @@
 """What a trained model says of new samples, in words: classes by their names, with probabilities."""
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fedsps.data.columns import Columns
-from fedsps.errors import ConfigurationError, DataError
+from fedsps.errors import ConfigurationError, DataError, TableWarning
 
 AT_ONCE = 4096  # samples
 
@@ -74,8 +75,16 @@ def _prepared(inputs: Any, columns: Columns | None) -> Tensor:
     """A data frame by its columns, anything else as it is."""
     if isinstance(inputs, pd.DataFrame):
         if columns is not None:
-            return torch.from_numpy(columns(inputs))
+            made = torch.from_numpy(columns(inputs))
+            for surprise in columns.surprises(inputs):
+                warnings.warn(surprise, TableWarning, stacklevel=4)
+            return made
         inputs = inputs.to_numpy(copy=True)
+        if inputs.dtype == object:
+            raise DataError(
+                "the table holds words, and the result does not know what becomes of them: give the inputs that "
+                "Table.columns makes of it, result.predict(table.columns(frame))"
+            )
     try:
         made = torch.as_tensor(inputs)
     except (TypeError, ValueError, RuntimeError) as error:

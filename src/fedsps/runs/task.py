@@ -38,7 +38,7 @@ LOSSES: dict[str, Loss] = {
     "binary": F.binary_cross_entropy_with_logits,
     "squared": F.mse_loss,
 }
-PREPARATION = "1"  # how tables are prepared: another way of it is another run
+PREPARATION = "2"  # how tables are prepared: another way of it is another run
 LossName = Literal["auto", "cross-entropy", "binary", "squared"]
 DtypeName = Literal["float32", "float64"]
 
