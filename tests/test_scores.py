@@ -200,6 +200,12 @@ def test_patience_ends_a_run_so_many_rounds_after_its_best_one(tmp_path):
     np.testing.assert_array_equal(stopped.history["train_loss"], free.history["train_loss"][: best + 4])
 
 
+def test_patience_ends_with_a_round_that_is_evaluated():
+    stopped = overfits(patience=6, evaluate_every=5)
+    assert stopped.summary["ended"] == "patience" and len(stopped.history) % 5 == 0
+    assert stopped.history["train_loss"].notna().iloc[-1]
+
+
 def test_the_best_model_is_restored_also_by_a_resumed_run(tmp_path):
     free = overfits(restore_best=True)
     best = int(free.history["validation_loss"].idxmin())

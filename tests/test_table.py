@@ -221,6 +221,12 @@ def test_decimal_commas_beside_words_and_small_numbers(tmp_path):
     assert frame["n"].tolist() == ["1,234", "2,5"], "a thousand, or a little more than one: nobody knows"
 
 
+def test_lists_of_a_parquet_file_are_words(tmp_path):
+    patients().assign(codes=[[1, number % 3] for number in range(120)]).to_parquet(tmp_path / "mine.parquet")
+    table = Table.read(tmp_path / "mine.parquet", client="hospital", target="ill")
+    assert table.look.set_index("column").loc["codes", "becomes"] == "3 inputs"
+
+
 def test_names_are_stripped_and_each_is_there_once(tmp_path):
     path = tmp_path / "mine.csv"
     path.write_text("a, b ,c \n1,2,3\n")

@@ -313,9 +313,26 @@ def _is_list(clients: object) -> bool:
     return hasattr(clients, "__len__") and hasattr(clients, "__iter__")
 
 
-def _tensor(values: Any) -> Tensor:
-    """Values as a tensor; those of a data frame or a series as their array."""
-    return torch.as_tensor(values.to_numpy(copy=True) if hasattr(values, "to_numpy") else values)
+def as_tensor(values: Any) -> Tensor:
+    """Values as a tensor; those of a data frame or a series as their array.
+
+    pandas hands out arrays that must not be written to, of which torch warns: those are copied.
+    """
+    if hasattr(values, "to_numpy"):
+        values = values.to_numpy(copy=True)
+    elif isinstance(values, np.ndarray) and not values.flags.writeable:
+        values = values.copy()
+    return torch.as_tensor(values)
+
+
+def numbers_of_frame(frame: Any) -> npt.NDArray[np.float64]:
+    """A data frame's values: whole numbers and truth values are numbers like others, which a layer can multiply.
+
+    Raises:
+        ValueError: it holds words.
+    """
+    values: npt.NDArray[np.float64] = frame.to_numpy(dtype=np.float64, copy=True, na_value=np.nan)
+    return values
 
 
 def _columns(data: Samples, owner: str) -> tuple[Tensor, Tensor]:
@@ -331,7 +348,8 @@ def _columns(data: Samples, owner: str) -> tuple[Tensor, Tensor]:
         inputs, targets = (torch.stack([torch.as_tensor(row[column]) for row in rows]) for column in (0, 1))
         return inputs, targets
     if isinstance(data, tuple | list) and len(data) == 2:
-        return _tensor(data[0]), _tensor(data[1])
+        given = numbers_of_frame(data[0]) if hasattr(data[0], "columns") else data[0]
+        return as_tensor(given), as_tensor(data[1])
     raise DataError(f"{owner}'s data must be an (inputs, targets) pair or a Dataset; got {type(data).__name__}")
 
 

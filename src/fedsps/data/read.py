@@ -10,6 +10,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from pandas.api.types import is_numeric_dtype
 from pandas.errors import EmptyDataError, ParserError, ParserWarning
@@ -43,6 +44,9 @@ def read_frame(path: Path, as_written: bool = False) -> tuple[pd.DataFrame, list
         read = pd.read_parquet if suffix == ".parquet" else pd.read_feather
         try:
             frame, notes = read(path), []
+            for name in frame.select_dtypes("object"):  # lists cannot be counted, their texts can
+                if frame[name].map(lambda value: isinstance(value, list | dict | np.ndarray)).any():
+                    frame[name] = frame[name].map(str, na_action="ignore")
         except (OSError, ValueError) as error:
             raise DataError(f"{path} cannot be read ({error}): write it again as {suffix}, or as .csv") from error
     else:
@@ -70,13 +74,15 @@ def _text(path: Path, as_written: bool) -> tuple[pd.DataFrame, list[str]]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", ParserWarning)
-            frame = pd.read_csv(
+            frame: pd.DataFrame = pd.read_csv(
                 io.StringIO(text),
                 sep=separator,
                 index_col=False,
                 low_memory=False,
                 skipinitialspace=True,
-                **({"dtype": str, "na_filter": False} if as_written else {"na_values": list(GAPS)}),
+                na_values=list(GAPS),
+                na_filter=not as_written,
+                dtype=str if as_written else None,
             )
     except (EmptyDataError, ParserError, ParserWarning) as error:
         raise DataError(f"{path} cannot be read ({error}): write a header, then one line a sample") from error

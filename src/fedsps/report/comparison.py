@@ -263,7 +263,9 @@ def _over_seeds(name: str, seeds: pd.DataFrame, metric: str) -> dict[str, Any]:
 
 def final_loss(run: Result) -> float:
     """The training loss of the run's model; infinite if the run diverged, NaN if it was never evaluated."""
-    return np.inf if run.diverged_at is not None else run.final("train_loss")
+    if run.diverged_at is not None:
+        return np.inf
+    return run.final("train_loss")
 
 
 def rounds_to(run: Result, target: float) -> float:

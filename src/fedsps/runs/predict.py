@@ -9,6 +9,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
+from fedsps.data.clients import as_tensor, numbers_of_frame
 from fedsps.data.columns import Columns
 from fedsps.errors import ConfigurationError, DataError, TableWarning
 
@@ -79,14 +80,15 @@ def _prepared(inputs: Any, columns: Columns | None) -> Tensor:
             for surprise in columns.surprises(inputs):
                 warnings.warn(surprise, TableWarning, stacklevel=4)
             return made
-        inputs = inputs.to_numpy(copy=True)
-        if inputs.dtype == object:
+        try:
+            inputs = numbers_of_frame(inputs)
+        except (TypeError, ValueError) as error:
             raise DataError(
-                "the table holds words, and the result does not know what becomes of them: give the inputs that "
-                "Table.columns makes of it, result.predict(table.columns(frame))"
-            )
+                f"the table holds words ({error}), and the result does not know what becomes of them: give what the "
+                "columns of the training table make of it, result.predict(table.columns(frame))"
+            ) from error
     try:
-        made = torch.as_tensor(inputs)
+        made = as_tensor(inputs)
     except (TypeError, ValueError, RuntimeError) as error:
         raise DataError(f"inputs must be numbers, or a table like the one that the run trained on ({error})") from error
     if made.ndim == 0 or len(made) == 0:
