@@ -262,6 +262,19 @@ def test_specs_have_them_too(tmp_path):
     assert compared.table["final_test_auc"].notna().all()
 
 
+def test_a_column_that_no_run_will_have_is_refused_before_training(tmp_path):
+    def never(*_):
+        raise AssertionError("trained")
+
+    own = {"model": net(), "clients": separable(), "rounds": 2, "watch": never}
+    with pytest.raises(fedsps.ConfigurationError, match="no run would have 'test_auc': add 'auc' to metrics"):
+        fedsps.compare(["fedsps"], metric="test_auc", **own)
+    with pytest.raises(fedsps.ConfigurationError, match="unknown metric 'auc': did you mean test_auc"):
+        fedsps.compare(["fedsps"], metrics="auc", metric="auc", **own)
+    with pytest.raises(fedsps.ConfigurationError, match="no run would have 'validation_f1'"):
+        fedsps.compare(["fedsps"], spec=fedsps.Spec.of("fedsps"), runs=tmp_path, metric="validation_f1", watch=never)
+
+
 # Honest numbers
 
 

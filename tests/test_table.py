@@ -227,6 +227,40 @@ def test_lists_of_a_parquet_file_are_words(tmp_path):
     assert table.look.set_index("column").loc["codes", "becomes"] == "3 inputs"
 
 
+def test_excels_line_about_the_separator_is_no_header(tmp_path):
+    (tmp_path / "mine.csv").write_text("sep=;\na;b\n1,5;2\n")
+    assert read_frame(tmp_path / "mine.csv")[0].to_dict("list") == {"a": [1.5], "b": [2]}
+    (tmp_path / "mine.npz").write_bytes(b"")
+    with pytest.raises(fedsps.DataError, match="mine.npz holds arrays, and a table is needed here: .csv"):
+        read_frame(tmp_path / "mine.npz")
+
+
+def test_test_rows_of_a_client_without_training_rows_are_nobodys(tmp_path):
+    """They were counted as those of the client that comes next in the alphabet."""
+    random = np.random.default_rng(0)
+    inputs = random.normal(size=(100, 3))
+    owners = np.repeat(["a", "b", "c", "d"], 25)
+    np.savez(tmp_path / "mine.npz", inputs=inputs, targets=inputs[:, 0] > 0, clients=owners)
+    few = fedsps.Spec.of("fedsps", data=str(tmp_path / "mine.npz"), partition="natural", rounds=1, samples=3, seed=1)
+    result = fedsps.run(few, tmp_path)
+    assert (
+        result.clients["client"].tolist() == ["a", "d"]
+        and "test_samples" not in result.clients
+        and result.data["test_samples"] == 20
+    )
+    whole = fedsps.run(few.but(samples=None), tmp_path)
+    assert whole.clients["test_samples"].tolist() == [5] * 4
+
+
+def test_a_regressions_table_shows_its_loss(tmp_path):
+    patients().assign(ill=lambda rows: rows["income"] / 1e4).to_csv(tmp_path / "mine.csv", index=False)
+    where = ["--data", str(tmp_path / "mine.csv"), "--target-column", "ill", "--runs", str(tmp_path / "runs")]
+    how = ["--model", "linear", "--partition", "iid", "--clients", "3", "--rounds", "2"]
+    found = CliRunner().invoke(app, ["train", *where, *how])
+    assert found.exit_code == 0, found.output
+    assert "final test best test" in found.stdout and "accuracy" not in found.stdout
+
+
 def test_names_are_stripped_and_each_is_there_once(tmp_path):
     path = tmp_path / "mine.csv"
     path.write_text("a, b ,c \n1,2,3\n")

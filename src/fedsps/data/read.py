@@ -49,6 +49,8 @@ def read_frame(path: Path, as_written: bool = False) -> tuple[pd.DataFrame, list
                     frame[name] = frame[name].map(str, na_action="ignore")
         except (OSError, ValueError) as error:
             raise DataError(f"{path} cannot be read ({error}): write it again as {suffix}, or as .csv") from error
+    elif suffix == ".npz":
+        raise DataError(f"{path} holds arrays, and a table is needed here: {', '.join(TABLES)}")
     else:
         raise DataError(f"{path}: only {', '.join(TABLES)} and .npz can be read; save it as one of them")
     frame.columns = [str(name).strip() for name in frame.columns]
@@ -63,6 +65,8 @@ def read_frame(path: Path, as_written: bool = False) -> tuple[pd.DataFrame, list
 def _text(path: Path, as_written: bool) -> tuple[pd.DataFrame, list[str]]:
     """A table of text; a line with more values than there are columns is an error, pandas alone would drop them."""
     text, notes = _decoded(path)
+    if (told := re.match(r"sep=.\r?\n", text)) is not None:  # what Excel writes for itself
+        text = text[told.end() :]
     lines = [line for line in text.splitlines()[:50] if line.strip()]
     separator = _separator(lines)
     if separator != ",":

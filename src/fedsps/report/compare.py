@@ -1,6 +1,6 @@
 """Several algorithms on one task: `fedsps.compare`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Unpack, get_args
@@ -12,9 +12,10 @@ from fedsps.checks import choice, count
 from fedsps.core.algorithm import Algorithm
 from fedsps.core.plan import Knobs, Plan, takes_plan
 from fedsps.data.clients import ClientData, Samples
-from fedsps.engine.metrics import Metric, named_metrics
+from fedsps.engine.history import COLUMNS
+from fedsps.engine.metrics import METRICS, Metric, named_metrics
 from fedsps.engine.trial import Engine
-from fedsps.errors import ConfigurationError, FailedRunsError, Failure
+from fedsps.errors import ConfigurationError, FailedRunsError, Failure, unknown
 from fedsps.methods.notation import Named, name_of, parse
 from fedsps.model.network import Loss
 from fedsps.report.comparison import METRIC, Comparison, comparison
@@ -101,6 +102,8 @@ def compare(
     if spec is not None:
         if test is not None or loss is not F.cross_entropy or metrics:
             raise ConfigurationError("test, loss and metrics are for a model of your own: a spec has its own")
+        if spec.task is not None:
+            _check_metric(metric, named_metrics(spec.task.metrics), bool(spec.task.validation))
         for named in chosen:
             _check_known(named)
         specs = specs_of(list(chosen), replace(spec, plan=replace(spec.plan, **plan)), seeds)
@@ -121,6 +124,7 @@ def compare(
         plans = [replace(asked, seed=asked.seed + number) for number in range(seeds)]
         own = list(chosen.values())
         wanted = named_metrics(metrics)
+        _check_metric(metric, wanted, validation=False)
         results = train_all(
             model,
             data,
@@ -166,6 +170,23 @@ def chosen_algorithms(algorithms: Sequence[str | Algorithm]) -> dict[Named, Algo
     if not chosen:
         raise ConfigurationError("nothing to compare: name at least one algorithm")
     return chosen
+
+
+def _check_metric(metric: str, names: Iterable[str], validation: bool) -> None:
+    """Refuse a column that no run will have, before any is trained.
+
+    Args:
+        metric: the column.
+        names: of the runs' metrics.
+        validation: whether they have validation data.
+    """
+    parts = ("test", "validation") if validation else ("test",)
+    known = [*COLUMNS, *(f"{part}_{name}" for part in parts for name in ("loss", "accuracy", *names))]
+    name = metric.removeprefix("test_").removeprefix("validation_")
+    if metric not in known and name in METRICS and name not in names:
+        raise ConfigurationError(f"no run would have {metric!r}: add {name!r} to metrics")
+    if metric not in known:
+        raise unknown("metric", metric, known)
 
 
 def _check_known(named: Named) -> None:

@@ -285,13 +285,12 @@ def _split(
     named = partition == "natural" and data.clients is not None
     names = np.unique(data.clients) if named and data.clients is not None else None
     labels = None if names is None else tuple(map(str, names.tolist()))
-    owned = labels if data.test_clients is not None else None
     clients = ClientData(*pair(data.inputs[rows], targets[rows]), sizes, chosen[rows], labels)
-    held = np.arange(len(data.test_targets))
-    counts = np.array([len(held)])
-    if names is not None and data.test_clients is not None:
+    held, counts, owned = np.arange(len(data.test_targets)), np.array([len(data.test_targets)]), None
+    # those of a client that has no training samples left (samples) are in nobody's row: then they are of all together
+    if names is not None and data.test_clients is not None and np.isin(data.test_clients, names).all():
         owner = np.searchsorted(names, data.test_clients)
-        held, counts = np.argsort(owner, kind="stable"), np.bincount(owner, minlength=len(names))
+        held, counts, owned = np.argsort(owner, kind="stable"), np.bincount(owner, minlength=len(names)), labels
     test = ClientData(*pair(data.test_inputs[held], data.test_targets[held]), counts, held, owned)
     return clients, test, split.dropped
 
