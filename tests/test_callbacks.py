@@ -128,3 +128,9 @@ def test_what_is_not_installed_is_named(monkeypatch):
         fedsps.TensorBoard("logs")
     with pytest.raises(fedsps.ConfigurationError, match=r"pip install 'fedsps\[mlflow\]'"):
         fedsps.MLflow()
+
+
+def test_a_class_is_no_callback():
+    """It would be called with the round, make one of itself, and log nothing."""
+    with pytest.raises(fedsps.ConfigurationError, match=r"callback is the class Log: make one of it, Log\("):
+        fedsps.train(nn.Linear(4, 3).double(), make_clients(), rounds=1, callback=fedsps.Log)

@@ -111,6 +111,51 @@ def test_held_out_data_of_each_client_may_be_a_list():
     assert "test_loss" not in whole.clients and whole.history["test_loss"].notna().all()
 
 
+def test_held_out_data_go_by_the_names_of_the_clients():
+    first, second, third = make_clients()[:3]
+    clients = {"north": first, "south": second, "east": third}
+    start = nn.Linear(4, 3).double()
+    result = fedsps.train(start, clients, test={"east": third, "north": first}, validation=dict([*clients.items()][::-1]), rounds=1)  # fmt: skip
+    table = result.clients.set_index("client")
+    assert table["validation_loss"].tolist() == pytest.approx(table["loss"].tolist())
+    assert table["test_loss"].isna().tolist() == [False, True, False] and table.loc["south", "test_samples"] == 0
+    assert table.loc["east", "test_loss"] == pytest.approx(table.loc["east", "loss"])
+    own = fedsps.personalise(result, clients, test={"east": third, "south": second, "north": first}, steps=2)
+    assert own.table["samples"].tolist() == [len(pair[1]) for pair in clients.values()]
+    assert own.table["common_loss"].tolist() == pytest.approx(table["loss"].tolist())
+    with pytest.raises(fedsps.DataError, match="test has data of 'west', which is no client: .*north, south, east"):
+        fedsps.train(start, clients, test={"west": first}, rounds=1)
+    compared = fedsps.compare(["fedsps"], model=start, clients=clients, test=0.2, rounds=1)
+    assert compared.table["final_test_accuracy"].notna().all()
+
+
+def test_a_frame_of_whole_numbers_and_truth_values_is_one_of_numbers():
+    frame = pd.DataFrame({"age": [30, 40, 50, 60], "smoker": [True, False, True, False]})
+    whole = pd.DataFrame({"age": [31, 41], "smoker": [0, 1]})
+    targets = pd.Series([0, 1, 0, 1])
+    start = nn.Linear(2, 2)
+    result = fedsps.train(start, [(frame, targets), (whole, targets[:2])], rounds=1)
+    numbers = [(frame.to_numpy(float), targets), (whole.to_numpy(float), targets[:2])]
+    assert result.history["train_loss"].equals(fedsps.train(start, numbers, rounds=1).history["train_loss"])
+    assert result.predict(frame).equals(result.predict(frame.to_numpy(float)))
+    with pytest.raises(fedsps.DataError, match=r"holds words .* result.predict\(table.columns\(frame\)\)"):
+        result.predict(frame.assign(smoker="yes"))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "targets", "settings", "message"),
+    [
+        (torch.ones(6, 4).long(), torch.arange(6) % 3, {}, r"give floats, inputs.float\(\)"),
+        (torch.ones(6, 4), torch.arange(6) % 3 * 1.0, {}, r"takes class numbers, targets.long\(\)"),
+        (torch.ones(6, 4), (torch.arange(6) % 3)[:, None], {}, r"targets\[:, 0\]"),
+        (torch.ones(6, 4), torch.arange(6) % 2, {"loss": "binary"}, r"nn.Linear\(..., 1\)"),
+    ],
+)
+def test_a_batch_that_cannot_be_taken_says_what_to_write(inputs, targets, settings, message):
+    with pytest.raises(fedsps.ConfigurationError, match=message):
+        fedsps.train(nn.Linear(4, 3), [(inputs, targets)], rounds=1, **settings)
+
+
 def test_a_single_sample_is_not_taken_for_several():
     result = fedsps.train(nn.Linear(4, 3).double(), make_clients(), rounds=1)
     sample = make_clients()[0][0][0]

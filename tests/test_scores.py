@@ -56,6 +56,37 @@ def test_metrics_are_scikit_learns():
     assert METRICS["r2"](values.mean().expand(3), values) == pytest.approx(0)
 
 
+@pytest.mark.parametrize(
+    "loss, last, line",
+    [("binary", nn.Identity(), 0.0), (nn.BCELoss(), nn.Sigmoid(), 0.5), ("squared", nn.Identity(), 0.5)],
+)
+def test_a_yes_or_no_is_scored_where_its_loss_draws_the_line(loss, last, line):
+    """Under BCELoss every probability is above 0: taken for logits, all were predicted yes."""
+    torch.manual_seed(0)
+    inputs = torch.randn(80, 4)
+    targets = (inputs[:, 0] > 0.3).float()
+    model = nn.Sequential(nn.Linear(4, 1), last)
+    result = fedsps.train(
+        model, [(inputs, targets)], test=(inputs, targets), loss=loss, metrics="auc,f1,balanced_accuracy", rounds=3
+    )
+    outputs = result.model(inputs)[:, 0].detach()
+    truth, guess = targets.numpy(), (outputs > line).numpy()
+    assert result.final("test_f1") == pytest.approx(f1_score(truth, guess))
+    assert result.final("test_balanced_accuracy") == pytest.approx(balanced_accuracy_score(truth, guess))
+    assert result.final("test_auc") == pytest.approx(roc_auc_score(truth, outputs), abs=1e-6)
+    if loss != "squared":
+        assert result.final("test_accuracy") == pytest.approx((truth == guess).mean())
+        said = result.predict(inputs)
+        assert (said["prediction"] == guess).all() and ((said["p(1)"] > 0.5) == guess).all()
+
+
+def test_numbers_are_not_compared_with_logits():
+    inputs = torch.randn(20, 4)
+    pair = inputs, (inputs[:, 0] > 0).float()
+    with pytest.raises(fedsps.ConfigurationError, match="metric 'r2' .* the outputs are logits"):
+        fedsps.train(nn.Linear(4, 1), [pair], test=pair, loss="binary", metrics="r2", rounds=1)
+
+
 def test_metrics_that_have_no_meaning_are_nan_and_ignored_targets_do_not_count():
     outputs = torch.tensor([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]])
     assert np.isnan(METRICS["auc"](outputs, torch.tensor([0, 0, 0])))
@@ -169,6 +200,12 @@ def test_patience_ends_a_run_so_many_rounds_after_its_best_one(tmp_path):
     np.testing.assert_array_equal(stopped.history["train_loss"], free.history["train_loss"][: best + 4])
 
 
+def test_patience_ends_with_a_round_that_is_evaluated():
+    stopped = overfits(patience=6, evaluate_every=5)
+    assert stopped.summary["ended"] == "patience" and len(stopped.history) % 5 == 0
+    assert stopped.history["train_loss"].notna().iloc[-1]
+
+
 def test_the_best_model_is_restored_also_by_a_resumed_run(tmp_path):
     free = overfits(restore_best=True)
     best = int(free.history["validation_loss"].idxmin())
@@ -185,6 +222,21 @@ def test_the_best_model_is_restored_also_by_a_resumed_run(tmp_path):
     resumed = overfits(restore_best=True, checkpoint=tmp_path)
     assert torch.equal(resumed.model.weight, free.model.weight)
     assert not torch.equal(overfits().model.weight, free.model.weight)
+
+
+def test_final_numbers_are_those_of_the_model_that_was_kept():
+    """With the last round's beside it, the table spoke of a model that nobody has."""
+    inputs, targets = separable((50,), seed=4)[0]
+    result = overfits(restore_best=True, test=(inputs, targets))
+    best = int(result.history["validation_loss"].idxmin())
+    assert result.kept_round == result.summary["kept_round"] == best + 1 < len(result.history)
+    accuracy = (result.model(inputs).argmax(1) == targets).double().mean().item()
+    assert result.summary["final_test_accuracy"] == result.final("test_accuracy") == pytest.approx(accuracy)
+    assert result.summary["final_train_loss"] == result.history["train_loss"][best] != result.end_loss
+    row = comparison({"one": [result]}).table.iloc[0]
+    assert row["final_test_accuracy"] == pytest.approx(accuracy)
+    assert row["final_train_loss"] == result.history["train_loss"][best]
+    assert overfits().summary["kept_round"] is None
 
 
 def test_what_is_monitored_must_be_there():
@@ -208,6 +260,19 @@ def test_specs_have_them_too(tmp_path):
         ["fedavg:client_stepsize=0.1/1"], spec=spec.but(rounds=3), runs=tmp_path, metric="test_auc"
     )
     assert compared.table["final_test_auc"].notna().all()
+
+
+def test_a_column_that_no_run_will_have_is_refused_before_training(tmp_path):
+    def never(*_):
+        raise AssertionError("trained")
+
+    own = {"model": net(), "clients": separable(), "rounds": 2, "watch": never}
+    with pytest.raises(fedsps.ConfigurationError, match="no run would have 'test_auc': add 'auc' to metrics"):
+        fedsps.compare(["fedsps"], metric="test_auc", **own)
+    with pytest.raises(fedsps.ConfigurationError, match="unknown metric 'auc': did you mean test_auc"):
+        fedsps.compare(["fedsps"], metrics="auc", metric="auc", **own)
+    with pytest.raises(fedsps.ConfigurationError, match="no run would have 'validation_f1'"):
+        fedsps.compare(["fedsps"], spec=fedsps.Spec.of("fedsps"), runs=tmp_path, metric="validation_f1", watch=never)
 
 
 # Honest numbers

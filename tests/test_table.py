@@ -8,8 +8,10 @@ import pandas as pd
 import pytest
 import torch
 from torch import nn
+from typer.testing import CliRunner
 
 import fedsps
+from fedsps.cli.main import app
 from fedsps.data import Columns, Table, sums
 from fedsps.data.columns import MOST_CATEGORIES, looks_like
 from fedsps.data.read import read_frame
@@ -87,6 +89,11 @@ def test_the_sums_of_sites_give_what_their_rows_together_give():
         ("Unnamed: 0", range(12), "has no name: an index"),
         ("row", range(3, 15), "counts the rows: an index"),
         ("record_id", range(0, 24, 2), "has another value in every row: an id"),
+        ("PatientID", range(0, 24, 2), "has another value in every row: an id"),
+        ("patientid", range(0, 24, 2), "has another value in every row: an id"),
+        ("patient_id", [number // 2 for number in range(120)], "is called an id, and has 60 different values"),
+        ("department_id", [number % 12 for number in range(120)], ""),
+        ("acid", [number // 2 for number in range(120)], ""),
         ("income", range(0, 24, 2), ""),
         ("name", [f"Anna {number}" for number in range(12)], "has another value in every row: an id"),
         ("notes", [f"word {number % 60}" for number in range(120)], "has 60 different words: too many for categories"),
@@ -123,6 +130,40 @@ def test_rows_without_a_target_or_client_are_left_out_and_counted():
     assert len(table.frame) == 117
     assert "column 'ill' has no value in 2 rows, the first is sample 3: left out" in table.findings
     assert any("'hospital' has no value in 1 row" in one for one in table.findings)
+
+
+def test_a_client_has_one_name_whether_or_not_others_have_gaps():
+    frame = patients().assign(hospital=lambda rows: rows["hospital"].map({"north": 1, "south": 2, "east": 3}))
+    frame.loc[0, "hospital"] = np.nan  # pandas makes floats of all of them
+    assert list(Table(frame, target="ill", client="hospital").clients) == ["1", "2", "3"]
+
+
+def test_a_client_of_a_single_row_is_trained_on_and_not_tested():
+    frame = patients()
+    frame.loc[0, "hospital"] = "cottage"
+    table = Table(frame, target="ill", client="hospital")
+    assert "cottage" in table.clients and "cottage" not in table.held_out
+    net = nn.Linear(len(table.columns.features), 2)
+    by_client = fedsps.train(net, table.clients, test=table.held_out, rounds=1).clients.set_index("client")
+    assert by_client["test_samples"].to_dict() == {"cottage": 0} | {
+        name: len(targets) for name, (_, targets) in table.held_out.items()
+    }
+
+
+def test_a_regression_needs_numbers():
+    """A word among its targets is a gap; before, the run took it for NaN, and diverged in its first round."""
+    frame = patients().assign(ill=lambda rows: rows["income"].astype(object))
+    frame.loc[3, "ill"], frame.loc[4, "ill"] = "unknown", np.inf
+    table = Table(frame, target="ill", client="hospital")
+    assert len(table.frame) == len(frame) - 2 and not table.columns.classes
+    assert "column 'ill' has no number in 2 rows, the first is sample 3: left out" in table.findings
+    assert all(np.isfinite(targets).all() for _, targets in table.clients.values())
+    with pytest.raises(fedsps.DataError, match="'ill' has no number in sample 3"):
+        table.columns.targets(frame)
+    with pytest.raises(
+        fedsps.DataError, match=r"target 'ill' holds words, and a regression \(loss squared\) needs numbers"
+    ):
+        Table(patients(), target="ill", client="hospital", regression=True)
 
 
 def test_words_and_gaps_that_come_later():
@@ -164,6 +205,69 @@ def test_tabs_bars_thousands_and_quotes(tmp_path):
     path.write_text('a,b,c\n"x, y",1,?\n"z",2,5\n')
     frame, notes = read_frame(path)
     assert frame["a"].tolist() == ["x, y", "z"] and frame["c"].isna().tolist() == [True, False] and notes == []
+
+
+def test_decimal_commas_beside_words_and_small_numbers(tmp_path):
+    path = tmp_path / "mine.csv"
+    values = [f"{number},5" for number in range(18)] + ["9,3e-05", "unknown"]
+    path.write_text("dose;ill\n" + "".join(f"{value};{number % 2}\n" for number, value in enumerate(values)))
+    table = Table.read(path)
+    assert "column 'dose' has decimal commas" in table.findings
+    assert table.frame["dose"].tolist()[-3:] == [17.5, 9.3e-05, "unknown"]
+    assert any("'dose' has 0 gaps, and 1 that are no finite numbers" in one for one in table.findings)
+    path.write_text('dose,n,ill\n"3,75","1,234",0\n"0,5","2,5",1\n')
+    frame, notes = read_frame(path)
+    assert frame["dose"].tolist() == [3.75, 0.5] and notes == ["column 'dose' has decimal commas"]
+    assert frame["n"].tolist() == ["1,234", "2,5"], "a thousand, or a little more than one: nobody knows"
+
+
+def test_lists_of_a_parquet_file_are_words(tmp_path):
+    patients().assign(codes=[[1, number % 3] for number in range(120)]).to_parquet(tmp_path / "mine.parquet")
+    table = Table.read(tmp_path / "mine.parquet", client="hospital", target="ill")
+    assert table.look.set_index("column").loc["codes", "becomes"] == "3 inputs"
+
+
+def test_excels_line_about_the_separator_is_no_header(tmp_path):
+    (tmp_path / "mine.csv").write_text("sep=;\na;b\n1,5;2\n")
+    assert read_frame(tmp_path / "mine.csv")[0].to_dict("list") == {"a": [1.5], "b": [2]}
+    (tmp_path / "mine.npz").write_bytes(b"")
+    with pytest.raises(fedsps.DataError, match="mine.npz holds arrays, and a table is needed here: .csv"):
+        read_frame(tmp_path / "mine.npz")
+
+
+def test_test_rows_of_a_client_without_training_rows_are_nobodys(tmp_path):
+    """They were counted as those of the client that comes next in the alphabet."""
+    random = np.random.default_rng(0)
+    inputs = random.normal(size=(100, 3))
+    owners = np.repeat(["a", "b", "c", "d"], 25)
+    np.savez(tmp_path / "mine.npz", inputs=inputs, targets=inputs[:, 0] > 0, clients=owners)
+    few = fedsps.Spec.of("fedsps", data=str(tmp_path / "mine.npz"), partition="natural", rounds=1, samples=3, seed=1)
+    result = fedsps.run(few, tmp_path)
+    assert (
+        result.clients["client"].tolist() == ["a", "d"]
+        and "test_samples" not in result.clients
+        and result.data["test_samples"] == 20
+    )
+    whole = fedsps.run(few.but(samples=None), tmp_path)
+    assert whole.clients["test_samples"].tolist() == [5] * 4
+
+
+def test_a_regressions_table_shows_its_loss(tmp_path):
+    patients().assign(ill=lambda rows: rows["income"] / 1e4).to_csv(tmp_path / "mine.csv", index=False)
+    where = ["--data", str(tmp_path / "mine.csv"), "--target-column", "ill", "--runs", str(tmp_path / "runs")]
+    how = ["--model", "linear", "--partition", "iid", "--clients", "3", "--rounds", "2"]
+    found = CliRunner().invoke(app, ["train", *where, *how])
+    assert found.exit_code == 0, found.output
+    assert "final test best test" in found.stdout and "accuracy" not in found.stdout
+
+
+def test_names_are_stripped_and_each_is_there_once(tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_text("a, b ,c \n1,2,3\n")
+    assert list(read_frame(path)[0]) == ["a", "b", "c"]
+    path.write_text("a,b,a\n1,2,3\n")
+    with pytest.raises(fedsps.DataError, match="two columns are called 'a': rename one"):
+        read_frame(path)
 
 
 @pytest.mark.parametrize("first", ["63,1,2.5", "north,63,1.2", "1,2,3,4", "-1,a,b,c,d"])
@@ -219,9 +323,33 @@ def test_a_run_keeps_columns_and_names(run, tmp_path):
         fedsps.load(folder)
 
 
+def test_what_new_rows_have_that_the_training_rows_had_not_is_said(run):
+    frame = patients(20).assign(smoker=["Never", "daily"] * 10, income=["a lot", 20000] * 10)
+    with pytest.warns(fedsps.TableWarning) as said:
+        run.predict(frame)
+    texts = [str(one.message) for one in said]
+    assert "column 'smoker' has 'Never', and the training rows daily, former, never: taken as none of them" in texts
+    assert "column 'income' has 10 values that are no finite numbers: taken as the mean" in texts
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", fedsps.TableWarning)
+        run.predict(patients(20))
+
+
+def test_predictions_stand_behind_the_columns_as_they_were_written(run, tmp_path):
+    """An id of 007 that comes back as 7 belongs to nobody."""
+    new, folder = tmp_path / "new.csv", tmp_path / "runs" / run.spec.digest
+    new.write_text("patient_id;hospital;age;smoker;income\n007;north;3,50e1;NA;20000\n008;south;;daily;1e4\n")
+    found = CliRunner().invoke(app, ["predict", str(folder), str(new)])
+    assert found.exit_code == 0, found.output
+    rows = [line.split(",no,")[0].split(",yes,")[0] for line in found.stdout.splitlines()[1:]]
+    assert rows == ['007,north,"3,50e1",NA,20000', "008,south,,daily,1e4"]
+    refused = CliRunner().invoke(app, ["predict", str(folder), str(new), "-o", str(tmp_path)])
+    assert "is a folder: name a file in it" in str(refused.exception)
+
+
 def test_the_digest_knows_how_tables_are_prepared(run):
     spec = run.spec
-    assert spec.files["preparation"] == "1"
+    assert spec.files["preparation"] == "2"
     digests = {spec.digest, spec.but(raw=True).digest, spec.but(drop="age").digest}
     assert len(digests) == 3
     assert fedsps.Spec.of("fedsps").digest == fedsps.Spec.of("fedsps", drop="", raw=False, metrics="").digest

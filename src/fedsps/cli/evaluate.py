@@ -120,6 +120,8 @@ def _from_table(result: Result, path: Path) -> ClientData:
         inputs, targets = columns(frame), columns.targets(frame)
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
+    for surprise in columns.surprises(frame):
+        warnings.warn(f"{path}: {surprise}", TableWarning, stacklevel=2)
     owners = words_of(frame[columns.client]) if columns.client in frame else np.full(len(frame), path.name)
     names, numbers = np.unique(owners.astype(str), return_inverse=True)
     order = np.argsort(numbers, kind="stable")

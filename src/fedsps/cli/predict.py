@@ -43,6 +43,8 @@ def predict_command(
         )
     if output is not None and not output.parent.is_dir():
         raise DataError(f"{output}: there is no folder {output.parent}")
+    if output is not None and output.is_dir():
+        raise DataError(f"{output} is a folder: name a file in it, {output / 'predictions.csv'}")
     model = placed(result.model, None if device is None else device_name("device", device))
     if result.columns is None:
         said = replace(result, model=model).predict(inputs_of(file))
@@ -53,6 +55,7 @@ def predict_command(
             said = replace(result, model=model).predict(frame)
         except DataError as error:
             raise DataError(f"{file}: {error}") from error
+        frame, _ = read_frame(file, as_written=True)
     taken = [name for name in said if name in frame]
     text = pd.concat([frame.drop(columns=taken), said], axis=1).to_csv(index=False)
     if output is None:

@@ -14,7 +14,7 @@ from fedsps.cli.terminal import bars_of, print_comparison, print_json, say
 from fedsps.engine.ranks import join, together
 from fedsps.errors import ConfigurationError
 from fedsps.methods.notation import parse
-from fedsps.report.comparison import comparison
+from fedsps.report.comparison import METRIC, comparison
 from fedsps.report.format import spec_title
 from fedsps.runs.run import run
 from fedsps.runs.spec import Spec
@@ -54,5 +54,8 @@ def train_command(
     if as_json:
         print_json({"digest": spec.digest, "folder": str(runs / spec.digest), "summary": result.summary})
         return
-    print_comparison(comparison({spec.named.label(): [result]}), spec_title(spec), target=False)
+    metric = METRIC if result.history[METRIC].notna().any() else "test_loss"  # a regression has no accuracy
+    print_comparison(comparison({spec.named.label(): [result]}, metric=metric), spec_title(spec), target=False)
+    if result.kept_round is not None:
+        say(f"kept: the model of round {result.kept_round}, whose numbers the final ones are")
     say(f"run folder: {runs / spec.digest}")

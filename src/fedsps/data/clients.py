@@ -171,13 +171,45 @@ class ClientData:
         mask = np.zeros(len(self.targets), dtype=bool)
         for client, (first, size, count) in enumerate(zip(self.offsets, self.sizes, counts, strict=True)):
             mask[first + generator(seed, purpose, client).permutation(int(size))[:count]] = True
-        return self._part(~mask, self.sizes - counts), self._part(mask, counts)
+        return self._samples(np.flatnonzero(~mask), self.sizes - counts), self._samples(np.flatnonzero(mask), counts)
 
-    def _part(self, mask: npt.NDArray[np.bool_], sizes: Indices) -> "ClientData":
-        """The samples of a mask `[M]`."""
-        index = torch.from_numpy(np.flatnonzero(mask)).to(self.inputs.device)
-        rows = None if self.rows is None else self.rows[mask]
-        return ClientData(self.inputs[index], self.targets[index], sizes, rows, self.names)
+    def in_order_of(self, clients: "ClientData", purpose: str) -> "ClientData":
+        """Held-out samples in the order of the clients whose they are, by name; a client that is not there has none.
+
+        Without names they are taken as they stand: those of each client in turn, or of nobody.
+
+        Args:
+            clients: the clients' data to train on.
+            purpose: what they are for, "validation" or "test".
+
+        Raises:
+            DataError: a name is no client's.
+
+        >>> pair = torch.zeros(2, 3), torch.zeros(2)
+        >>> held = ClientData.of({"south": pair, "north": (torch.ones(1, 3), torch.ones(1))})
+        >>> held.in_order_of(ClientData.of({"north": pair, "east": pair, "south": pair}), "test").sizes.tolist()
+        [1, 0, 2]
+        """
+        if self.names is None or self.labels == clients.labels:
+            return self
+        strange = [name for name in self.labels if name not in clients.labels]
+        if strange:
+            known = ", ".join(clients.labels[:10]) + (", ..." if clients.clients > 10 else "")
+            raise DataError(
+                f"{purpose} has data of {strange[0]!r}, which is no client: name them as the clients are ({known}), or "
+                "give one (inputs, targets) pair for all"
+            )
+        places = [self.labels.index(name) if name in self.labels else None for name in clients.labels]
+        sizes = np.array([0 if place is None else self.sizes[place] for place in places], dtype=np.int64)
+        starts = [0 if place is None else self.offsets[place] for place in places]
+        order = np.concatenate([np.arange(start, start + size) for start, size in zip(starts, sizes, strict=True)])
+        return replace(self._samples(order, sizes), names=tuple(clients.labels))
+
+    def _samples(self, rows: npt.NDArray[np.int64], sizes: Indices) -> "ClientData":
+        """The samples of these numbers, `[M]`."""
+        index = torch.from_numpy(rows).to(self.inputs.device)
+        dealt = None if self.rows is None else self.rows[rows]
+        return ClientData(self.inputs[index], self.targets[index], sizes, dealt, self.names)
 
     @classmethod
     def of(cls, clients: "Sequence[Samples] | Mapping[str, Samples] | ClientData") -> "ClientData":
@@ -281,9 +313,26 @@ def _is_list(clients: object) -> bool:
     return hasattr(clients, "__len__") and hasattr(clients, "__iter__")
 
 
-def _tensor(values: Any) -> Tensor:
-    """Values as a tensor; those of a data frame or a series as their array."""
-    return torch.as_tensor(values.to_numpy(copy=True) if hasattr(values, "to_numpy") else values)
+def as_tensor(values: Any) -> Tensor:
+    """Values as a tensor; those of a data frame or a series as their array.
+
+    pandas hands out arrays that must not be written to, of which torch warns: those are copied.
+    """
+    if hasattr(values, "to_numpy"):
+        values = values.to_numpy(copy=True)
+    elif isinstance(values, np.ndarray) and not values.flags.writeable:
+        values = values.copy()
+    return torch.as_tensor(values)
+
+
+def numbers_of_frame(frame: Any) -> npt.NDArray[np.float64]:
+    """A data frame's values: whole numbers and truth values are numbers like others, which a layer can multiply.
+
+    Raises:
+        ValueError: it holds words.
+    """
+    values: npt.NDArray[np.float64] = frame.to_numpy(dtype=np.float64, copy=True, na_value=np.nan)
+    return values
 
 
 def _columns(data: Samples, owner: str) -> tuple[Tensor, Tensor]:
@@ -299,7 +348,8 @@ def _columns(data: Samples, owner: str) -> tuple[Tensor, Tensor]:
         inputs, targets = (torch.stack([torch.as_tensor(row[column]) for row in rows]) for column in (0, 1))
         return inputs, targets
     if isinstance(data, tuple | list) and len(data) == 2:
-        return _tensor(data[0]), _tensor(data[1])
+        given = numbers_of_frame(data[0]) if hasattr(data[0], "columns") else data[0]
+        return as_tensor(given), as_tensor(data[1])
     raise DataError(f"{owner}'s data must be an (inputs, targets) pair or a Dataset; got {type(data).__name__}")
 
 

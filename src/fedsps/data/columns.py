@@ -25,7 +25,8 @@ Sums = dict[str, Any]
 
 MOST_CATEGORIES = 50
 FEW = 10  # rows: with fewer, any column may look like an id
-ID = re.compile(r"(^|[_\W])(id|index|idx|key|nr|no|number|uuid|guid)$", re.IGNORECASE)
+ID = re.compile(r"(?i:(^|[_\W])(id|uuid|guid|mrn)|^(p|patient|person|subject|case|record|visit|user)id)$|[a-z](ID|Id)$")
+COUNTER = re.compile(r"(?i:(^|[_\W])(index|idx|key|nr|no|number))$|[a-z](Index|Key|Nr|No|Number)$")
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,28 @@ class Columns:
             raise DataError(f"column {', '.join(wrong)} holds words, but the model was trained on numbers there")
         return np.hstack([one.inputs(frame[one.name]) for one in self.inputs]).astype(np.float32)
 
+    def surprises(self, frame: pd.DataFrame) -> list[str]:
+        """What new rows have that the training rows had not, and what becomes of it, in sentences."""
+        found = []
+        for one in self.inputs:
+            column = frame[one.name]
+            if isinstance(one, Category):
+                strange = sorted({word for word in words_of(column) if word is not None} - set(one.values))
+                if strange:
+                    some = ", ".join(map(repr, strange[:5])) + (", ..." if len(strange) > 5 else "")
+                    known = ", ".join(one.values[:5]) + (", ..." if len(one.values) > 5 else "")
+                    found.append(
+                        f"column {one.name!r} has {some}, and the training rows {known}: taken as none of them"
+                    )
+                continue
+            missing = np.isnan(numbers_of(column))
+            words = int((missing & column.notna()).sum())
+            if words:
+                found.append(f"column {one.name!r} has {words} values that are no finite numbers: taken as the mean")
+            elif missing.any() and not one.gaps:
+                found.append(f"column {one.name!r} has {missing.sum()} gaps, the training rows none: taken as the mean")
+        return found
+
     def targets(self, frame: pd.DataFrame) -> npt.NDArray[np.int64] | npt.NDArray[np.float32]:
         """The rows' class numbers, or numbers for a regression.
 
@@ -136,13 +159,17 @@ class Columns:
         if self.target not in frame:
             raise DataError(f"the table has no column {self.target!r}, which is to be predicted")
         if not self.classes:
-            return numbers_of(frame[self.target]).astype(np.float32)
+            values = numbers_of(frame[self.target])
+            if np.isnan(values).any():
+                first = int(np.isnan(values).argmax())
+                raise DataError(f"column {self.target!r} has no number in sample {first}, and is to be predicted")
+            return values.astype(np.float32)
         numbers = {name: number for number, name in enumerate(self.classes)}
         words = words_of(frame[self.target])
         strange = sorted({str(word) for word in words if word not in numbers})
         if strange:
-            known = ", ".join(self.classes)
-            raise DataError(f"column {self.target!r} has {', '.join(map(repr, strange))}; the classes are {known}")
+            some = ", ".join(map(repr, strange[:5])) + (f" and {len(strange) - 5} more" if len(strange) > 5 else "")
+            raise DataError(f"column {self.target!r} has {some}; the classes are {', '.join(self.classes)}")
         return np.array([numbers[word] for word in words], dtype=np.int64)
 
     @classmethod
@@ -256,7 +283,7 @@ def class_names(targets: Sequence[dict[str, Any]], regression: bool = False) -> 
 
 def _values(target: "pd.Series[Any]") -> dict[str, Any]:
     words = {str(word) for word in words_of(target) if word is not None}
-    fractions = is_number_like(target) and bool((numbers_of(target) % 1).any())
+    fractions = has_fractions(target)
     return {"fractions": fractions, "words": [] if fractions else sorted(words)}
 
 
@@ -265,6 +292,8 @@ def looks_like(column: "pd.Series[Any]") -> str:
 
     >>> looks_like(pd.Series(range(100, 140, 2), name="patient id"))
     'has another value in every row: an id'
+    >>> looks_like(pd.Series([7 * (number // 2) for number in range(140)], name="PatientID"))  # two visits each
+    'is called an id, and has 70 different values'
     >>> looks_like(pd.Series([1.5, 2.5], name="dose"))
     ''
     """
@@ -283,8 +312,10 @@ def looks_like(column: "pd.Series[Any]") -> str:
     if all_differ and not (values % 1).any():
         if (np.diff(values) == 1).all():
             return "counts the rows: an index"
-        if ID.search(name):
+        if ID.search(name) or COUNTER.search(name):
             return "has another value in every row: an id"
+    if ID.search(name) and not has_fractions(column) and present.nunique() > MOST_CATEGORIES:
+        return f"is called an id, and has {present.nunique()} different values"
     return ""
 
 
@@ -294,6 +325,11 @@ def is_number_like(column: "pd.Series[Any]") -> bool:
         return True
     words = column.dropna()
     return len(words) == 0 or bool(pd.to_numeric(words, errors="coerce").notna().mean() >= 0.9)
+
+
+def has_fractions(column: "pd.Series[Any]") -> bool:
+    """Whether it holds numbers, some with a fraction: as a target it is a regression's."""
+    return is_number_like(column) and bool((np.nan_to_num(numbers_of(column)) % 1).any())
 
 
 def numbers_of(column: "pd.Series[Any]") -> npt.NDArray[np.float64]:

@@ -9,7 +9,16 @@ import numpy.typing as npt
 import pandas as pd
 
 from fedsps.core.streams import Indices
-from fedsps.data.columns import Category, Columns, Number, is_number_like, looks_like, numbers_of, words_of
+from fedsps.data.columns import (
+    Category,
+    Columns,
+    Number,
+    has_fractions,
+    is_number_like,
+    looks_like,
+    numbers_of,
+    words_of,
+)
 from fedsps.data.load import LabelledData, hold_out
 from fedsps.data.read import read_frame
 from fedsps.errors import ConfigurationError, DataError, unknown
@@ -77,7 +86,7 @@ class Table:
         if target is None or target == client or target in drop or len(usable) < 2:
             raise DataError(f"{name}: besides target {target!r} and client {client!r} it needs input columns")
         self.name, self.target, self.client, self.findings = name, target, client, list(notes)
-        self.frame = self._whole_rows(frame)
+        self.frame = self._whole_rows(frame, regression)
         self.train, self.test = hold_out(len(self.frame), self.owners)
         if raw:
             self.columns = self._as_they_are([one for one in usable if one != target], regression)
@@ -112,7 +121,11 @@ class Table:
         if self.client is None:
             return None
         column = self.frame[self.client]
-        return column.to_numpy() if column.dtype.kind in "iufb" else words_of(column).astype(str)
+        if column.dtype.kind not in "iufb":
+            return words_of(column).astype(str)
+        numbers = column.to_numpy()
+        # a gap elsewhere in the column made 1.0 of 1; a client has the name that it has in other tables
+        return numbers.astype(np.int64) if numbers.dtype.kind == "f" and not (numbers % 1).any() else numbers
 
     @property
     def clients(self) -> Pairs:
@@ -121,8 +134,11 @@ class Table:
 
     @property
     def held_out(self) -> Pairs:
-        """Each client's inputs and targets to test on: what `fedsps.train` takes as `test`."""
-        return self._pairs(self.test)
+        """Each client's inputs and targets to test on: what `fedsps.train` takes as `test`.
+
+        A client of a single row has none.
+        """
+        return {name: pair for name, pair in self._pairs(self.test).items() if len(pair[1])}
 
     @property
     def look(self) -> pd.DataFrame:
@@ -176,19 +192,29 @@ class Table:
         owned = owners[rows]
         return {str(one): (inputs[owned == one], targets[owned == one]) for one in np.unique(owners)}
 
-    def _whole_rows(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """The rows that have a target and a client; the others are left out, with a finding."""
+    def _whole_rows(self, frame: pd.DataFrame, regression: bool) -> pd.DataFrame:
+        """The rows that have a target and a client; the others are left out, with a finding.
+
+        A word, or an infinite value, is no target of a regression.
+        """
         for column in (self.target, self.client):
             if column is None:
                 continue
-            missing = frame[column].isna()
+            missing, what = frame[column].isna(), "value"
             if missing.all():
                 raise DataError(f"{self.name}: column {column!r} is empty")
+            if column == self.target and (regression or has_fractions(frame[column])):
+                if not is_number_like(frame[column]):
+                    raise DataError(
+                        f"{self.name}: target {column!r} holds words, and a regression (loss squared) needs numbers: "
+                        "leave that loss out, for classes, or write numbers"
+                    )
+                missing, what = missing | np.isnan(numbers_of(frame[column])), "number"
             if missing.any():
                 first = int(missing.argmax())
                 count = int(missing.sum())
                 self.findings.append(
-                    f"column {column!r} has no value in {_rows(count)}, the first is sample {first}: left out"
+                    f"column {column!r} has no {what} in {_rows(count)}, the first is sample {first}: left out"
                 )
                 frame = frame[~missing]
         return frame.reset_index(drop=True)

@@ -130,7 +130,7 @@ def client_scores(
 
     def measure(outputs: Tensor, targets: Tensor) -> None:
         for name, metric in metrics.items():
-            found[name].append(measured(metric, name, outputs, targets))
+            found[name].append(measured(metric, name, outputs, targets, network.kind))
 
     loss, accuracy = evaluate_clients(network, x, buffers, data, each=measure if metrics else None, own=own)
     return {"loss": loss.tolist(), "accuracy": accuracy.tolist(), **found}

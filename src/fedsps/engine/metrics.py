@@ -105,8 +105,17 @@ def _named(metric: str | Metric) -> tuple[str, Metric]:
     return name, metric
 
 
-def measured(metric: Metric, name: str, outputs: Tensor, targets: Tensor) -> float:
+def measured(metric: Metric, name: str, outputs: Tensor, targets: Tensor, kind: str) -> float:
     """A metric's number, with its name in what goes wrong.
+
+    Metrics of one's own are given the outputs as they are, those that have a name here what they take: see `_meant`.
+
+    Args:
+        metric: a function of outputs and targets.
+        name: of the metric.
+        outputs: of all samples.
+        targets: of all samples.
+        kind: what the outputs are under the loss, see `fedsps.model.network.kind_of_outputs`.
 
     Raises:
         ConfigurationError: the metric cannot take the outputs and the targets, or gives no number.
@@ -114,12 +123,27 @@ def measured(metric: Metric, name: str, outputs: Tensor, targets: Tensor) -> flo
     if not outputs.isfinite().all():
         return float("nan")
     try:
-        return float(metric(outputs, targets))
+        return float(metric(_meant(metric, outputs, targets, kind), targets))
     except Exception as error:
         raise ConfigurationError(
             f"metric {name!r} cannot take outputs {tuple(outputs.shape)} and targets {tuple(targets.shape)} of "
             f"{targets.dtype}: {type(error).__name__}: {error}"
         ) from error
+
+
+def _meant(metric: Metric, outputs: Tensor, targets: Tensor, kind: str) -> Tensor:
+    """The outputs as a named metric takes them: of a yes or no, a number that is above 0 for yes.
+
+    A probability, or a number fitted to 0 and 1, says yes above one half.
+
+    Raises:
+        ValueError: the metric compares the targets with numbers, and the outputs are logits.
+    """
+    if metric in (rmse, r2) and kind == "binary":
+        raise ValueError("it is for numbers: under this loss the outputs are logits of a yes or no")
+    if metric in (auc, f1, balanced_accuracy) and targets.is_floating_point() and kind in ("probability", "numbers"):
+        return outputs - 0.5
+    return outputs
 
 
 def is_better(column: str, value: float, best: float) -> bool:

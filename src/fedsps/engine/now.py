@@ -72,6 +72,8 @@ def as_list(callbacks: Callbacks) -> list[Callback]:
     """
     found = [] if callbacks is None else [callbacks] if callable(callbacks) else list(callbacks)
     for one in found:
+        if isinstance(one, type):
+            raise ConfigurationError(f"callback is the class {one.__name__}: make one of it, {one.__name__}(...)")
         if not callable(one):
             raise ConfigurationError(f"callback must be a function of the round's row, or a list of such; got {one!r}")
     return found

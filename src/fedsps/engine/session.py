@@ -220,7 +220,12 @@ class Session:
             self.ended = "loss"
         elif done >= plan.rounds:
             self.ended = "rounds"
-        elif done and plan.patience is not None and done - self.best_round >= plan.patience:
+        elif (
+            done
+            and plan.patience is not None
+            and plan.is_evaluated(done)  # so that the run ends with numbers of the model that it ends with
+            and done - self.best_round >= plan.patience
+        ):
             self.ended = "patience"
         else:
             return False

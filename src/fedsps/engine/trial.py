@@ -99,17 +99,27 @@ def _tried(setup: Setup, owner: str, inputs: Tensor, targets: Tensor) -> Iterato
     except FedspsError:
         raise
     except Exception as error:
+        said = _first_line(error) + _remedy(setup, error, inputs, targets)
         raise ConfigurationError(
             f"the model and the loss cannot take a batch of {owner} "
-            f"(inputs {_kind(inputs)}, targets {_kind(targets)}): {_first_line(error)}{_remedy(error)}"
+            f"(inputs {_kind(inputs)}, targets {_kind(targets)}): {said}"
         ) from error
 
 
-def _remedy(error: Exception) -> str:
-    """What to do about a batch of one, which batch norm cannot take; nothing of other errors."""
-    if "more than 1 value per channel" not in str(error):
-        return ""
-    return ": batch norm needs two samples a batch: raise batch_size, leave such clients out, or use group norm"
+def _remedy(setup: Setup, error: Exception, inputs: Tensor, targets: Tensor) -> str:
+    """What to do about a batch that cannot be taken, where that is known; nothing else."""
+    text, kind = str(error), setup.network.kind
+    if "more than 1 value per channel" in text:
+        return ": batch norm needs two samples a batch: raise batch_size, leave such clients out, or use group norm"
+    if not inputs.is_floating_point() and "dtype" in text:
+        return ": the inputs are whole numbers: give floats, inputs.float()"
+    if kind == "classes" and targets.is_floating_point() and targets.ndim == 1:
+        return ": this loss takes class numbers, targets.long(); for numbers there is loss='squared'"
+    if kind == "classes" and targets.ndim == 2 and targets.shape[1] == 1:
+        return ": give the targets without their second dimension, targets[:, 0]"
+    if kind in ("binary", "probability"):
+        return ": this loss takes one output for each target, nn.Linear(..., 1); the cross-entropy one for each class"
+    return ""
 
 
 def _twice(value: Tensor) -> Tensor:

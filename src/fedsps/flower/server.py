@@ -42,10 +42,9 @@ from fedsps.flower.store import NEVER
 from fedsps.flower.table import given, together
 from fedsps.flower.transport import Heard, MakeTransport, Transport
 from fedsps.model.logistic import network_of
-from fedsps.model.network import Loss, Network
+from fedsps.model.network import Loss, Network, kind_of_outputs
 from fedsps.runs.checkpoint import Checkpoint
 from fedsps.runs.files import only_one
-from fedsps.runs.predict import kind_of_outputs
 from fedsps.runs.result import SUMMARY, Result, frame
 from fedsps.runs.scores import told_table
 from fedsps.runs.spec import Spec

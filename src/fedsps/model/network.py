@@ -26,7 +26,10 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 """Outputs and targets of a batch in, one number out."""
 
 MOST_SWEPT = 200_000  # parameters: beyond them a client alone keeps a core busy
-ONE_NUMBER = (F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.huber_loss, F.binary_cross_entropy_with_logits)
+ONE_NUMBER = (
+    *(F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.huber_loss),
+    *(F.binary_cross_entropy_with_logits, F.binary_cross_entropy),
+)
 ONE_NUMBER_MODULES = (nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss, nn.BCEWithLogitsLoss, nn.BCELoss)
 IGNORED = -100  # cross-entropy's mark for a sample that does not count
 
@@ -265,6 +268,11 @@ class Network:
         return f"{self._module!r} with {frozen.hexdigest()} under {loss}"
 
     @property
+    def kind(self) -> str:
+        """What the outputs are under the loss: see `kind_of_outputs`."""
+        return kind_of_outputs(self._loss)
+
+    @property
     def is_plain_mean(self) -> bool:
         """Whether the loss is known to be the plain mean of its samples' losses: cross-entropies without weights."""
         return self._plain_mean is not None
@@ -281,15 +289,16 @@ class Network:
     def hits(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
         """1 for right predictions, 0 for wrong ones, NaN where the target does not count; None where it has no meaning.
 
-        The prediction is the class with the largest output, or the sign of a single logit under a binary
-        cross-entropy.
+        The prediction is the class with the largest output; under a binary cross-entropy whether a single logit is
+        above 0, or a probability above 0.5.
 
         >>> network = Network(nn.Linear(2, 3))
         >>> network.hits(torch.tensor([[0.1, 0.9, 0.0], [0.2, 0.1, 0.0]]), torch.tensor([1, 2]))
         tensor([1., 0.])
         """
-        if is_binary(self._loss):
-            return ((outputs > 0) == (targets > 0.5)).to(outputs.dtype) if outputs.shape == targets.shape else None
+        if self.kind in ("binary", "probability"):
+            yes = outputs > (0.0 if self.kind == "binary" else 0.5)
+            return (yes == (targets > 0.5)).to(outputs.dtype) if outputs.shape == targets.shape else None
         if targets.is_floating_point() or outputs.ndim != targets.ndim + 1 or outputs.shape[0] != targets.shape[0]:
             return None
         if not is_cross_entropy(self._loss) and not (outputs.ndim == 2 and bool((targets < outputs.shape[1]).all())):
@@ -299,7 +308,7 @@ class Network:
 
     def accepted(self, targets: Tensor) -> Tensor:
         """The targets in the dtype that the loss wants: class numbers as int64, yes and no as floats."""
-        if is_binary(self._loss):
+        if self.kind in ("binary", "probability"):
             return targets.to(self._x.dtype)
         return targets.long() if is_cross_entropy(self._loss) and not targets.is_floating_point() else targets
 
@@ -485,3 +494,20 @@ def is_cross_entropy(loss: Loss) -> bool:
 def is_binary(loss: Loss) -> bool:
     """Whether the loss takes logits of a yes or no."""
     return loss is F.binary_cross_entropy_with_logits or isinstance(loss, nn.BCEWithLogitsLoss)
+
+
+def kind_of_outputs(loss: Loss) -> str:
+    """What outputs are under a loss: "classes", a "binary" logit, the "probability" of a yes, or "numbers".
+
+    Under a loss of the user's own it is "unknown": it may well take logits.
+
+    >>> kind_of_outputs(nn.BCELoss()), kind_of_outputs(F.mse_loss), kind_of_outputs(lambda outputs, targets: outputs)
+    ('probability', 'numbers', 'unknown')
+    """
+    if is_binary(loss):
+        return "binary"
+    if isinstance(loss, nn.BCELoss) or loss is F.binary_cross_entropy:
+        return "probability"
+    if is_cross_entropy(loss) or isinstance(loss, nn.NLLLoss) or loss is F.nll_loss:
+        return "classes"
+    return "numbers" if loss in ONE_NUMBER or isinstance(loss, ONE_NUMBER_MODULES) else "unknown"

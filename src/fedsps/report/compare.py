@@ -1,6 +1,6 @@
 """Several algorithms on one task: `fedsps.compare`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Unpack, get_args
@@ -11,10 +11,11 @@ from torch import nn
 from fedsps.checks import choice, count
 from fedsps.core.algorithm import Algorithm
 from fedsps.core.plan import Knobs, Plan, takes_plan
-from fedsps.data.clients import ClientData, Samples, held_out
-from fedsps.engine.metrics import Metric, named_metrics
+from fedsps.data.clients import ClientData, Samples
+from fedsps.engine.history import COLUMNS
+from fedsps.engine.metrics import METRICS, Metric, named_metrics
 from fedsps.engine.trial import Engine
-from fedsps.errors import ConfigurationError, FailedRunsError, Failure
+from fedsps.errors import ConfigurationError, FailedRunsError, Failure, unknown
 from fedsps.methods.notation import Named, name_of, parse
 from fedsps.model.network import Loss
 from fedsps.report.comparison import METRIC, Comparison, comparison
@@ -24,6 +25,7 @@ from fedsps.runs.result import Result
 from fedsps.runs.spec import Spec
 from fedsps.runs.sweep import Watch
 from fedsps.runs.task import chosen_loss
+from fedsps.runs.train import divided
 from fedsps.runs.train_all import train_all
 
 
@@ -34,7 +36,7 @@ def compare(
     spec: Spec | None = None,
     model: nn.Module | None = None,
     clients: Sequence[Samples] | ClientData | None = None,
-    test: Samples | ClientData | None = None,
+    test: Samples | Sequence[Samples] | Mapping[str, Samples] | ClientData | float | None = None,
     loss: Loss | str = F.cross_entropy,
     seeds: int = 1,
     target: float | None = None,
@@ -59,7 +61,7 @@ def compare(
         spec: the task and the plan, made by `Spec.of`; whatever algorithm it names does not matter.
         model: any module, with `clients`; training starts from its parameters.
         clients: one `(inputs, targets)` pair or data set for each client.
-        test: held-out data of your own.
+        test: held-out data of your own, or the share of each client's samples that is held out; see `train`.
         loss: of your own model.
         seeds: runs of each algorithm, with the plan's seed, the one after it, ...
         target: the loss of the column `rounds_to_target`; the best final train loss times 1.1 if not given.
@@ -100,6 +102,8 @@ def compare(
     if spec is not None:
         if test is not None or loss is not F.cross_entropy or metrics:
             raise ConfigurationError("test, loss and metrics are for a model of your own: a spec has its own")
+        if spec.task is not None:
+            _check_metric(metric, named_metrics(spec.task.metrics), bool(spec.task.validation))
         for named in chosen:
             _check_known(named)
         specs = specs_of(list(chosen), replace(spec, plan=replace(spec.plan, **plan)), seeds)
@@ -116,10 +120,11 @@ def compare(
             raise ConfigurationError("jobs is for a spec, whose data other processes can load: leave it out")
         if fresh:
             raise ConfigurationError("fresh is for a spec, whose runs are kept: leave it out")
-        data, held = ClientData.of(clients), None if test is None else held_out(test)
+        data, held = divided(ClientData.of(clients), test, asked.seed, "test")
         plans = [replace(asked, seed=asked.seed + number) for number in range(seeds)]
         own = list(chosen.values())
         wanted = named_metrics(metrics)
+        _check_metric(metric, wanted, validation=False)
         results = train_all(
             model,
             data,
@@ -165,6 +170,23 @@ def chosen_algorithms(algorithms: Sequence[str | Algorithm]) -> dict[Named, Algo
     if not chosen:
         raise ConfigurationError("nothing to compare: name at least one algorithm")
     return chosen
+
+
+def _check_metric(metric: str, names: Iterable[str], validation: bool) -> None:
+    """Refuse a column that no run will have, before any is trained.
+
+    Args:
+        metric: the column.
+        names: of the runs' metrics.
+        validation: whether they have validation data.
+    """
+    parts = ("test", "validation") if validation else ("test",)
+    known = [*COLUMNS, *(f"{part}_{name}" for part in parts for name in ("loss", "accuracy", *names))]
+    name = metric.removeprefix("test_").removeprefix("validation_")
+    if metric not in known and name in METRICS and name not in names:
+        raise ConfigurationError(f"no run would have {metric!r}: add {name!r} to metrics")
+    if metric not in known:
+        raise unknown("metric", metric, known)
 
 
 def _check_known(named: Named) -> None:

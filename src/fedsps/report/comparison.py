@@ -262,11 +262,10 @@ def _over_seeds(name: str, seeds: pd.DataFrame, metric: str) -> dict[str, Any]:
 
 
 def final_loss(run: Result) -> float:
-    """The last evaluated training loss; infinite if the run diverged, NaN if it was never evaluated."""
+    """The training loss of the run's model; infinite if the run diverged, NaN if it was never evaluated."""
     if run.diverged_at is not None:
         return np.inf
-    evaluated = run.history["train_loss"].dropna()
-    return float(evaluated.iloc[-1]) if len(evaluated) else np.nan
+    return run.final("train_loss")
 
 
 def rounds_to(run: Result, target: float) -> float:

@@ -69,7 +69,7 @@ def personalise(
 
     Raises:
         ConfigurationError: the result has no model.
-        DataError: `test` has not as many clients as `clients`.
+        DataError: `test` has not as many clients as `clients`, or one that these do not have.
 
     >>> import torch
     >>> clients = {name: (torch.randn(20, 2), torch.randint(2, (20,))) for name in ("north", "south")}
@@ -80,7 +80,10 @@ def personalise(
     if result.model is None:
         raise ConfigurationError("the result has no model: load it with fedsps.load(folder, model=...)")
     data, loss = ClientData.of(clients), chosen_loss(loss)
-    data, held = data.held_back(test, seed, "test") if isinstance(test, int | float) else (data, ClientData.of(test))
+    if isinstance(test, int | float):
+        data, held = data.held_back(test, seed, "test")
+    else:
+        held = ClientData.of(test).in_order_of(data, "test")
     if held.clients != data.clients:
         raise DataError(f"test has {held.clients} clients, and clients has {data.clients}: give one for each")
 

@@ -1,26 +1,19 @@
 """What a trained model says of new samples, in words: classes by their names, with probabilities."""
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fedsps.data.clients import as_tensor, numbers_of_frame
 from fedsps.data.columns import Columns
-from fedsps.errors import ConfigurationError, DataError
-from fedsps.model.network import Loss, is_binary, is_cross_entropy
+from fedsps.errors import ConfigurationError, DataError, TableWarning
 
 AT_ONCE = 4096  # samples
-
-
-def kind_of_outputs(loss: Loss) -> str:
-    """What the outputs of a model under this loss are: "classes", a "binary" logit, or "numbers"."""
-    if is_binary(loss):
-        return "binary"
-    return "classes" if is_cross_entropy(loss) or isinstance(loss, nn.NLLLoss) or loss is F.nll_loss else "numbers"
 
 
 def predictions(
@@ -37,11 +30,11 @@ def predictions(
     if model is None:
         raise ConfigurationError("the result has no model: load it with fedsps.load(folder, model=...)")
     outputs = model_outputs(model, _prepared(inputs, columns)).cpu()
-    kind = facts.get("outputs", "numbers")
+    kind = facts.get("outputs", "unknown")
     if kind == "classes" and outputs.ndim == 1:
         raise DataError("inputs must be [samples, *]: give a single sample as inputs[None]")
-    if kind == "binary" and outputs.ndim == 1:
-        yes = outputs.double().sigmoid()
+    if kind in ("binary", "probability") and outputs.ndim == 1:
+        yes = outputs.double().sigmoid() if kind == "binary" else outputs.double()
         return _by_class(torch.stack([1 - yes, yes], 1), facts)
     if kind == "classes" and outputs.ndim == 2:
         return _by_class(outputs.double().softmax(1), facts)
@@ -83,10 +76,19 @@ def _prepared(inputs: Any, columns: Columns | None) -> Tensor:
     """A data frame by its columns, anything else as it is."""
     if isinstance(inputs, pd.DataFrame):
         if columns is not None:
-            return torch.from_numpy(columns(inputs))
-        inputs = inputs.to_numpy(copy=True)
+            made = torch.from_numpy(columns(inputs))
+            for surprise in columns.surprises(inputs):
+                warnings.warn(surprise, TableWarning, stacklevel=4)
+            return made
+        try:
+            inputs = numbers_of_frame(inputs)
+        except (TypeError, ValueError) as error:
+            raise DataError(
+                f"the table holds words ({error}), and the result does not know what becomes of them: give what the "
+                "columns of the training table make of it, result.predict(table.columns(frame))"
+            ) from error
     try:
-        made = torch.as_tensor(inputs)
+        made = as_tensor(inputs)
     except (TypeError, ValueError, RuntimeError) as error:
         raise DataError(f"inputs must be numbers, or a table like the one that the run trained on ({error})") from error
     if made.ndim == 0 or len(made) == 0:

@@ -103,6 +103,7 @@ class Result:
         return {
             "rounds": len(table),
             "ended": self.data.get("ended"),
+            "kept_round": self.kept_round,
             "diverged_at": self.diverged_at,
             "start_train_loss": number(self.start_loss),
             "final_train_loss": number(self.final("train_loss")),
@@ -129,14 +130,32 @@ class Result:
         return float(known) if known is not None else float(evaluated.iloc[0]) if len(evaluated) else np.nan
 
     @property
+    def end_loss(self) -> float:
+        """The last training loss that was evaluated, whichever round's model was kept; NaN if none was."""
+        values = self._evaluated("train_loss")
+        return float(values.iloc[-1]) if len(values) else np.nan
+
+    @property
     def loss_rose(self) -> bool:
         """Whether the training loss ended above its start, by more than a hundredth of it."""
-        start, end = self.start_loss, self.final("train_loss")
-        return bool(end - start > 0.01 * abs(start))
+        return bool(self.end_loss - self.start_loss > 0.01 * abs(self.start_loss))
+
+    @property
+    def kept_round(self) -> int | None:
+        """The round whose model this is, where the best one was kept (`restore_best`); None where it is the last."""
+        if not self.spec.plan.restore_best:
+            return None
+        watched = "train_loss" if self._evaluated("validation_loss").empty else "validation_loss"
+        return self.best(self.spec.plan.monitor or watched)[1]
 
     def final(self, column: str) -> float:
-        """A column's value in the last round that has one; NaN if none has."""
+        """A column's value for the model that the run ended with; NaN if it has none.
+
+        That is the last round with a value, or the round whose model was kept: the numbers go with the model.
+        """
         values = self._evaluated(column)
+        if self.kept_round is not None:
+            return float(values.get(self.kept_round, np.nan))
         return float(values.iloc[-1]) if len(values) else np.nan
 
     def best(self, column: str) -> tuple[float, int | None]:

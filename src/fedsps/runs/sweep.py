@@ -24,8 +24,8 @@ from fedsps.engine.sweep import Sweep, Swept, bytes_of_setting
 from fedsps.engine.trial import prepare
 from fedsps.model.device import placed
 from fedsps.model.logistic import network_of
+from fedsps.model.network import kind_of_outputs
 from fedsps.runs.checkpoint import SWEEP, Checkpoint, fingerprint, forget, saved_rounds
-from fedsps.runs.predict import kind_of_outputs
 from fedsps.runs.result import Result, frame, provenance
 from fedsps.runs.run import run
 from fedsps.runs.scores import client_table, start_facts

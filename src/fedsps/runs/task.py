@@ -38,7 +38,7 @@ LOSSES: dict[str, Loss] = {
     "binary": F.binary_cross_entropy_with_logits,
     "squared": F.mse_loss,
 }
-PREPARATION = "1"  # how tables are prepared: another way of it is another run
+PREPARATION = "2"  # how tables are prepared: another way of it is another run
 LossName = Literal["auto", "cross-entropy", "binary", "squared"]
 DtypeName = Literal["float32", "float64"]
 
@@ -286,12 +286,12 @@ def _split(
     names = np.unique(data.clients) if named and data.clients is not None else None
     labels = None if names is None else tuple(map(str, names.tolist()))
     clients = ClientData(*pair(data.inputs[rows], targets[rows]), sizes, chosen[rows], labels)
-    held = np.arange(len(data.test_targets))
-    counts = np.array([len(held)])
-    if names is not None and data.test_clients is not None:
+    held, counts, owned = np.arange(len(data.test_targets)), np.array([len(data.test_targets)]), None
+    # those of a client that has no training samples left (samples) are in nobody's row: then they are of all together
+    if names is not None and data.test_clients is not None and np.isin(data.test_clients, names).all():
         owner = np.searchsorted(names, data.test_clients)
-        held, counts = np.argsort(owner, kind="stable"), np.bincount(owner, minlength=len(names))
-    test = ClientData(*pair(data.test_inputs[held], data.test_targets[held]), counts, held, labels)
+        held, counts, owned = np.argsort(owner, kind="stable"), np.bincount(owner, minlength=len(names)), labels
+    test = ClientData(*pair(data.test_inputs[held], data.test_targets[held]), counts, held, owned)
     return clients, test, split.dropped
 
 

@@ -25,10 +25,9 @@ from fedsps.methods.fedsps import FedSPS
 from fedsps.methods.notation import build, name_of
 from fedsps.model.device import placed
 from fedsps.model.logistic import network_of
-from fedsps.model.network import Loss
+from fedsps.model.network import Loss, kind_of_outputs
 from fedsps.runs.callbacks import Progress
 from fedsps.runs.checkpoint import Checkpoint, fingerprint
-from fedsps.runs.predict import kind_of_outputs
 from fedsps.runs.result import Result, frame, provenance
 from fedsps.runs.scores import client_table, start_facts
 from fedsps.runs.spec import Spec
@@ -114,8 +113,8 @@ def train(
         raise ConfigurationError("stop_at_loss needs evaluations: set evaluate_every to 1 or more")
     loss = chosen_loss(loss)
     network = network_of(placed(model, asked.device), placed(loss, asked.device))
-    data, tested = _divided(ClientData.of(clients), test, asked.seed, "test")
-    data, validated = _divided(data, validation, asked.seed, "validation")
+    data, tested = divided(ClientData.of(clients), test, asked.seed, "test")
+    data, validated = divided(data, validation, asked.seed, "validation")
     setup = Setup(
         plan=asked,
         network=network,
@@ -158,24 +157,29 @@ def train(
         layers=end.layers,
     )
     if result.loss_rose:
-        warnings.warn(
-            ROSE.format(start=result.start_loss, end=result.final("train_loss")), LossRoseWarning, stacklevel=3
-        )
+        warnings.warn(ROSE.format(start=result.start_loss, end=result.end_loss), LossRoseWarning, stacklevel=3)
     return result
 
 
-def _divided(
+def divided(
     data: ClientData,
     part: Samples | Sequence[Samples] | Mapping[str, Samples] | ClientData | float | None,
     seed: int,
     purpose: str,
 ) -> tuple[ClientData, ClientData | None]:
-    """The clients' data, and those that are held out: a share of them, data of their own, or none."""
+    """The clients' data, and those that are held out: a share of them, data of their own, or none.
+
+    Args:
+        data: the clients' data.
+        part: what is held out.
+        seed: decides which samples, for a share.
+        purpose: what they are for, "validation" or "test".
+    """
     if part is None:
         return data, None
     if isinstance(part, int | float):
         return data.held_back(part, seed, purpose)
-    return data, held_out(part, purpose)
+    return data, held_out(part, purpose).in_order_of(data, purpose)
 
 
 def described(
