@@ -114,7 +114,8 @@ class Comparison:
             path: where it is written too (.png, .pdf, .svg), if it is given. PDF files embed TrueType fonts.
             across: the axis across: "round", "gradient_evaluations", "bytes" (sent both ways) or "seconds" of training,
                 each summed up over the rounds, as the mean over the seeds.
-            size: width and height in inches; else as large as the number of panels needs.
+            size: width and height in inches; else as large as the number of panels needs. Panels have at least two
+                inches each: of a narrow figure they stand below one another.
         """
         histories = {label: [run.history for run in runs] for label, runs in self.results.items()}
         names = {label: runs[0].spec.algorithm for label, runs in self.results.items()}

@@ -91,7 +91,8 @@ def comparison(
     ]
     tables = [table for seeds in histories.values() for table in seeds]
     known = [panel for panel in panels if any(table[panel.column].notna().any() for table in tables)]
-    figure = drawn(known or panels[:1], title)
+    columns = 4 if size is None else max(1, int(size[0] // 2))  # panels narrower than two inches write over another
+    figure = drawn(known or panels[:1], title, columns)
     if size is not None:
         figure.set_size_inches(size)
     _fit(figure, title)
@@ -145,13 +146,10 @@ def _fit(figure: Any, title: str) -> None:
 
     First the legend gets fewer columns and the letters get smaller, then the title is broken into lines.
     """
-    from matplotlib.backends.backend_agg import RendererAgg
-
-    inches, dots = figure.get_size_inches(), figure.dpi
-    renderer = RendererAgg(*(max(1, round(side * dots)) for side in inches), dots)
+    width = 0.98 * figure.get_size_inches()[0] * figure.dpi
 
     def fits(part: Any) -> bool:
-        return bool(part.get_window_extent(renderer).width <= 0.98 * inches[0] * dots)
+        return bool(part.get_window_extent().width <= width)
 
     if figure.legends and not fits(figure.legends[0]):
         for columns, fontsize in ((4, 7), (3, 7), (2, 7), (1, 7), (1, 5)):
