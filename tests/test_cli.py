@@ -160,6 +160,7 @@ def test_piped_progress_is_a_line_from_time_to_time(fed, monkeypatch):
 def test_tune_prints_what_can_be_pasted(fed):
     out = fed("tune", "fedams:client_stepsize=0.1/1", *QUICK)[1]
     best = re.search("^best: (.*)$", out, re.MULTILINE)[1]
+    assert "are shown" not in out, "all of them are"
     assert best in ("fedams", "fedams:client_stepsize=1")  # 0.1 is its default
     assert fed("train", best, *QUICK)[0] == 0
 

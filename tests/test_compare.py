@@ -112,6 +112,26 @@ def test_a_figure_leaves_the_callers_pyplot_alone(tmp_path):
     assert matplotlib.get_backend() == "svg" and not plt.get_fignums()
 
 
+@pytest.mark.parametrize("size", [(6.5, 2.4), (3.3, 4.0), None])
+def test_nothing_of_a_figure_is_cut_off(size):
+    words = [
+        "fedsps",
+        "fedavgm:client_stepsize=0.1/0.5/1",
+        "local-adaalter:client_stepsize=0.25/0.75",
+        "sps+amsgrad+topk",
+    ]
+    found = fedsps.compare(words, model=nn.Linear(4, 3), clients=make_clients(), rounds=2, seeds=2)
+    figure = found.figure(size=size)
+    width = figure.get_size_inches()[0] * figure.dpi
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == list(found.table["algorithm"])
+    for part in (legend, figure._suptitle):
+        box = part.get_window_extent()
+        assert 0 < box.width <= width, "else its ends would be outside"
+    assert " ".join(figure.get_suptitle().split()) == found.title
+    assert figure.axes[0].get_gridspec().ncols == (1 if size == (3.3, 4.0) else 2), "none narrower than two inches"
+
+
 def test_the_axis_across_and_the_size_of_a_figure(tmp_path):
     found = fedsps.compare(["fedsps", "mime"], spec=Spec.of(rounds=3), runs=tmp_path, seeds=2)
     for across, columns in (

@@ -37,16 +37,24 @@ def same(found, make):
     assert all(torch.equal(own, other) for own, other in zip(found[0], parameters, strict=True))
 
 
-def with_lightning(make, accumulate=1):
+def with_lightning(make, accumulate=1, by_hand=None):
+    """`by_hand` says whether manual optimisation takes Lightning's wrapper; None: Lightning makes the call."""
     import lightning
 
     class Module(lightning.LightningModule):
         def __init__(self):
             super().__init__()
             self.net, self.steps = copy.deepcopy(NET), []
+            self.automatic_optimization = by_hand is None
 
         def training_step(self, batch):
-            return nn.functional.cross_entropy(self.net(batch[0]), batch[1])
+            loss = nn.functional.cross_entropy(self.net(batch[0]), batch[1])
+            if by_hand is not None:
+                optimizer = self.optimizers(use_pl_optimizer=by_hand)
+                optimizer.zero_grad()
+                self.manual_backward(loss)
+                optimizer.step(loss=loss)
+            return loss
 
         def configure_optimizers(self):
             return make(self.parameters())
@@ -138,6 +146,13 @@ def test_four_loops_take_the_same_steps(make, tmp_path):
     same(with_lightning(make), make)
     same(with_accelerate(make), make)
     same(with_transformers(make, tmp_path), make)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_manual_optimisation_in_lightning_takes_the_optimiser_itself():
+    same(with_lightning(SPS, by_hand=False), SPS)
+    with pytest.raises(fedsps.ConfigurationError, match=r"Lightning's adds a closure.*use_pl_optimizer=False"):
+        with_lightning(SPS, by_hand=True)
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -3,14 +3,17 @@
 import json
 import sys
 from dataclasses import replace
+from functools import partial
 from html.parser import HTMLParser
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from conftest import make_clients
 from made_runs import EVIL, VERDICT, history, line, rows, save, save_page
 from torch import nn
+from torch.nn import functional as F
 
 import fedsps
 from fedsps.cli.main import main
@@ -22,7 +25,7 @@ from fedsps.model.models import LogisticRegression
 from fedsps.paper.reproduce import PAGES
 from fedsps.report import plot
 from fedsps.report.collect import collect
-from fedsps.report.figures import label, of_page, of_runs, thin
+from fedsps.report.figures import label, of_page, of_runs, of_searches, thin
 from fedsps.report.page import page
 from fedsps.runs.result import Result
 from fedsps.runs.spec import Spec
@@ -482,6 +485,51 @@ def test_other_models_and_other_data_never_share_a_line(tmp_path):
     figures = of_runs(collect([tmp_path]).runs)
     assert sorted(len(figure.lines[0].histories) for figure in figures) == [1, 1, 2]
     assert len({figure.heading for figure in figures}) == 3
+
+
+def test_trials_of_an_own_method_say_what_was_tried(tmp_path):
+    for strength in (0.5, 2.0):
+        spec = Spec.of("fedsps", rounds=3, seed=1000)
+        own = replace(
+            spec,
+            algorithm="mine.py:Mine",
+            parameters={"strength": strength, "beta": 0.9},
+            files={"algorithm": "1" * 64},
+        )
+        Result(None, history(3), own, None, {}).save(tmp_path / str(strength))
+    (found,) = of_searches(collect([tmp_path]).runs)
+    assert found.data()["labels"] == ["Mine strength=0.5", "Mine strength=2.0"]
+
+
+def test_models_of_one_shape_and_other_losses_never_share_a_line(tmp_path):
+    clients = make_clients()
+    one, other = (nn.Linear(4, 3).double() for _ in range(2))
+    losses = [F.cross_entropy, lambda outputs, targets: 10 * F.cross_entropy(outputs, targets)]
+    losses += [lambda outputs, targets: 9 * F.cross_entropy(outputs, targets), nn.CrossEntropyLoss(label_smoothing=0.5)]
+    losses += [partial(F.cross_entropy, label_smoothing=0.1), partial(F.cross_entropy, label_smoothing=0.2)]
+    cases = [(one, loss) for loss in losses] + [(other, F.cross_entropy)]
+    for number, (model, loss) in enumerate(cases):
+        for seed in range(2):
+            fedsps.train(model, clients, rounds=1, seed=seed, loss=loss).save(tmp_path / f"{number}-{seed}")
+    figures = of_runs(collect([tmp_path]).runs)
+    assert [list(figure.lines[0].histories) for figure in figures] == [["0", "1"]] * len(cases)
+    assert len({figure.heading for figure in figures}) == len(cases), "each says what it is"
+
+
+def test_seeds_share_a_line_whatever_else_goes_with_the_seed(tmp_path):
+    clients = make_clients(sizes=(20, 30, 40))
+    for seed in range(3):
+        torch.manual_seed(seed)
+        made = nn.Linear(4, 3).double()
+        fedsps.train(made, clients, rounds=1, seed=seed, validation=0.2, test=0.2).save(tmp_path / str(seed))
+    (figure,) = of_runs(collect([tmp_path]).runs)
+    assert list(figure.lines[0].histories) == ["0", "1", "2"], "a start and held back samples of their own"
+    swept = fedsps.compare("fedsps", model=made, clients=clients, test=clients[0], rounds=1, seeds=2)
+    alone = fedsps.train(made, clients, test=clients[0], rounds=1)
+    for result in swept.results["fedsps"]:
+        assert (result.data["fingerprint"], result.data["start"]) == (alone.data["fingerprint"], alone.data["start"])
+    untested = fedsps.train(made, clients, rounds=1)
+    assert untested.data["fingerprint"] != alone.data["fingerprint"], "test accuracies of other data are not one mean"
 
 
 def test_versions_of_a_file_and_namesakes_are_lines_of_their_own(tmp_path):

@@ -97,7 +97,10 @@ class _Polyak(Optimizer):
         """
         held, self._loss, self._awaits_step = self._loss, None, False
         if closure is not None and (loss is not None or not callable(closure)):
-            raise ConfigurationError("the Polyak stepsize needs the loss once: call step(loss=loss), or step(closure)")
+            raise ConfigurationError(
+                "the Polyak stepsize needs the loss once: call step(loss=loss), or step(closure), on this optimiser; a "
+                "wrapper such as Lightning's adds a closure of its own: self.optimizers(use_pl_optimizer=False)"
+            )
         if closure is not None:
             loss = self._evaluated(closure)
         elif loss is None:
@@ -141,7 +144,10 @@ class _Polyak(Optimizer):
         with torch.enable_grad():
             loss = closure()
         if loss is None:
-            raise ConfigurationError("the closure returned None: it must return the loss")
+            raise ConfigurationError(
+                "the closure returned None: it must return the loss. If it is that of a wrapper such as Lightning's, "
+                "call step on the optimiser itself: self.optimizers(use_pl_optimizer=False)"
+            )
         if not self._cleared and any(grad is not None and parameter.grad is grad for parameter, grad in before):
             raise ConfigurationError(f"the closure added to gradients that were there before it, {ACCUMULATION}")
         return loss

@@ -91,7 +91,8 @@ def _show(tuned: TuningResult, as_json: bool) -> None:
         fate = "diverged" if row["diverged"] else "dropped" if row["dropped"] else ""
         table.add_row(*(_value(row[name]) for name in space), shown(row["score"]), fate, str(row["digest"]))
     paper.print(table)
-    paper.print(f"{len(tuned.table)} trials, {tuned.diverged} diverged; the best 10 are shown", highlight=False)
+    cut = "; the best 10 are shown" if len(tuned.table) > 10 else ""
+    paper.print(f"{len(tuned.table)} trials, {tuned.diverged} diverged{cut}", highlight=False)
     say(f"best: {tuned.best.text}")
 
 

@@ -1,5 +1,6 @@
 """What a comparison came to: the table with its statistics, as LaTeX too, and the figure."""
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from fedsps.engine.metrics import is_better
 from fedsps.errors import unknown
 from fedsps.report import plot
 from fedsps.report.format import run_title, shown
-from fedsps.report.statistics import LEVEL, Test, against_best
+from fedsps.report.statistics import LEVEL, Test, against_best, least
 from fedsps.runs.result import Result
 
 METRIC = "test_accuracy"
@@ -83,7 +84,15 @@ class Comparison:
         if size < 2:
             return ""
         test = {"t": "paired t-test", "wilcoxon": "Wilcoxon's signed-rank test"}[self.test]
-        return f"{size} seeds: mean ± standard deviation; p: {test} against the best, Holm-corrected"
+        words = f"{size} seeds: mean ± standard deviation; p: {test} against the best, Holm-corrected"
+        tests = max(int(self.table[f"{name}_p"].notna().sum()) for name in tested(self.metric))
+        if self.test == "wilcoxon" and tests and least(size, tests) >= LEVEL:
+            enough = next(more for more in itertools.count(size) if least(more, tests) < LEVEL)
+            words += (
+                f"\n{size} seeds and {tests} {'tests' if tests > 1 else 'test'} cannot give a p below "
+                f"{least(size, tests):.2g}, whatever the runs: take {enough} seeds or more, or the t-test"
+            )
+        return words
 
     @property
     def title(self) -> str:
@@ -105,7 +114,8 @@ class Comparison:
             path: where it is written too (.png, .pdf, .svg), if it is given. PDF files embed TrueType fonts.
             across: the axis across: "round", "gradient_evaluations", "bytes" (sent both ways) or "seconds" of training,
                 each summed up over the rounds, as the mean over the seeds.
-            size: width and height in inches; else as large as the number of panels needs.
+            size: width and height in inches; else as large as the number of panels needs. Panels have at least two
+                inches each: of a narrow figure they stand below one another.
         """
         histories = {label: [run.history for run in runs] for label, runs in self.results.items()}
         names = {label: runs[0].spec.algorithm for label, runs in self.results.items()}
@@ -163,13 +173,23 @@ def _escaped(text: str) -> str:
 def _math(value: float, deviation: float) -> str:
     r"""A number between dollars, with its deviation if there is one.
 
-    >>> print(_math(0.12346, 0.0212), _math(2.0, np.nan), _math(np.inf, np.nan))
-    0.1235 \pm 0.021 2 \infty
+    >>> print(_math(0.12346, 0.0212), _math(2.0, np.nan), _math(np.inf, np.nan), _math(2.5e-5, 1e-6))
+    0.1235 \pm 0.021 2 \infty 2.5 \cdot 10^{-5} \pm 1 \cdot 10^{-6}
     """
     if np.isinf(value):
         return "\\infty"
-    spread = "" if np.isnan(deviation) else f" \\pm {deviation:.2g}"
-    return shown(value) + spread
+    spread = "" if np.isnan(deviation) else f" \\pm {_power(f'{deviation:.2g}')}"
+    return _power(shown(value)) + spread
+
+
+def _power(text: str) -> str:
+    r"""A number as it is printed, its exponent set as a power of ten: LaTeX would read 1e-05 as 1 times e minus 05.
+
+    >>> print(_power("1.2e-05"), _power("0.1"))
+    1.2 \cdot 10^{-5} 0.1
+    """
+    digits, exponent, power = text.partition("e")
+    return f"{digits} \\cdot 10^{{{int(power)}}}" if exponent else digits
 
 
 def _reached(row: Mapping[Any, Any]) -> str:
@@ -177,7 +197,7 @@ def _reached(row: Mapping[Any, Any]) -> str:
     if not row["reached"]:
         return "never"
     some = f" ({row['reached']} of {row['seeds']})" if row["reached"] < row["seeds"] else ""
-    spread = "" if np.isnan(row["rounds_to_target_std"]) else f" \\pm {row['rounds_to_target_std']:.0f}"
+    spread = "" if np.isnan(row["rounds_to_target_std"]) else f" \\pm {row['rounds_to_target_std']:.2g}"
     return f"${row['rounds_to_target']:.0f}{spread}${some}"
 
 
@@ -212,7 +232,12 @@ def comparison(
         if means:
             wanted = best_of(means.values())
             best = next(name for name, value in means.items() if value == wanted)
-            values = {name: seeds.loc[seeds["algorithm"] == name, measure].tolist() for name in results}
+            by_seed = {name: seeds[seeds["algorithm"] == name].set_index("seed")[measure] for name in results}
+            seeds_of_best = by_seed[best].index
+            values = {
+                name: own.tolist() if own.index.is_unique and own.index.equals(seeds_of_best) else []
+                for name, own in by_seed.items()  # a report may hold other seeds of another comparison: no pairs
+            }
             table[f"{measure}_p"] = list(against_best(values, best, test).values())
     return Comparison(results, seeds, table, float(aim), target is not None, metric, test)
 

@@ -130,9 +130,7 @@ class Scatter:
         return {
             "across": {name: [one.spec.parameters[name] for one in trials] for name in self.parameters},
             "up": {column: values for column, values in up.items() if any(value is not None for value in values)},
-            "labels": [
-                one.spec.named.label() if ":" not in one.spec.algorithm else one.spec.algorithm for one in trials
-            ],
+            "labels": [label(one.spec, [run.result.spec for run in self.trials]) for one in trials],
             "colour": plot.COLOURS.get(self.trials[0].result.spec.algorithm, plot.OTHERS[0]),
         }
 
@@ -199,18 +197,36 @@ def of_runs(runs: Sequence[Run]) -> list[Figure]:
 
     Where two figures would have the same title, each says the settings in which they differ.
     """
-    groups: dict[str, list[Run]] = {}
+    alike: dict[str, list[Run]] = {}
     for run in runs:
-        groups.setdefault(json.dumps(_shared(run), sort_keys=True), []).append(run)
-    settings = [_shared(group[0]) for group in groups.values()]
-    titles = [run_title(group[0].result) for group in groups.values()]
+        alike.setdefault(json.dumps(_shared(run), sort_keys=True), []).append(run)
+    groups = [(_shared(group[0]) | start, group) for one in alike.values() for start, group in _by_start(one)]
+    settings = [asked for asked, _ in groups]
+    titles = [run_title(group[0].result) for _, group in groups]
     figures = []
-    for group, asked, name in zip(groups.values(), settings, titles, strict=True):
+    for (asked, group), name in zip(groups, titles, strict=True):
         namesakes = [other for other, its in zip(settings, titles, strict=True) if its == name]
         differ = [f"{key} {asked[key]}" for key in asked if any(other.get(key) != asked[key] for other in namesakes)]
         lines, results = _curves(group)
         figures.append(Figure(", ".join([name, *differ]), "train_loss", lines, results))
     return sorted(figures, key=lambda figure: figure.heading)
+
+
+def _by_start(group: Sequence[Run]) -> list[tuple[dict[str, Any], list[Run]]]:
+    """The runs by what training started from, if that tells runs of one algorithm and seed apart.
+
+    Those are of different models, be they of one shape. Where a model was made anew for each seed there are none, and
+    the start goes with the seed.
+    """
+    by_start: dict[str | None, list[Run]] = {}
+    starts: dict[str, set[str | None]] = {}
+    for run in group:
+        start = run.result.data.get("start")
+        by_start.setdefault(start, []).append(run)
+        starts.setdefault(json.dumps(run.result.spec.json(), sort_keys=True), set()).add(start)
+    if all(len(own) == 1 for own in starts.values()):
+        return [({}, list(group))]
+    return [({"start": start}, runs) for start, runs in by_start.items()]
 
 
 def _shared(run: Run) -> dict[str, Any]:

@@ -6,6 +6,7 @@ figures, and the files carry no date, so that a figure kept in a repository chan
 
 import importlib.util
 import itertools
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,9 +91,11 @@ def comparison(
     ]
     tables = [table for seeds in histories.values() for table in seeds]
     known = [panel for panel in panels if any(table[panel.column].notna().any() for table in tables)]
-    figure = drawn(known or panels[:1], title)
+    columns = 4 if size is None else max(1, int(size[0] // 2))  # panels narrower than two inches write over another
+    figure = drawn(known or panels[:1], title, columns)
     if size is not None:
         figure.set_size_inches(size)
+    _fit(figure, title)
     if path is not None:
         write(figure, [path])
     return figure
@@ -125,11 +128,37 @@ def drawn(panels: Sequence[Curves], title: str = "", columns: int = 4, bands: Ma
         if not one_legend:
             axis.legend(**LEGEND)
     if one_legend:
-        handles, labels = axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), frameon=False, fontsize=9)
+        _legend_beneath(figure, columns=4, fontsize=9)
     if title:
         figure.suptitle(title, fontsize=11)
     return figure
+
+
+def _legend_beneath(figure: Any, columns: int, fontsize: float) -> Any:
+    """The one legend of all axes, in at most so many columns."""
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    place: dict[str, Any] = {"loc": "outside lower center", "frameon": False}
+    return figure.legend(handles, labels, ncols=min(columns, len(labels)), fontsize=fontsize, **place)
+
+
+def _fit(figure: Any, title: str) -> None:
+    """Make the legend beneath and the title as narrow as the figure: of a width for a paper both would be cut off.
+
+    First the legend gets fewer columns and the letters get smaller, then the title is broken into lines.
+    """
+    width = 0.98 * figure.get_size_inches()[0] * figure.dpi
+
+    def fits(part: Any) -> bool:
+        return bool(part.get_window_extent().width <= width)
+
+    if figure.legends and not fits(figure.legends[0]):
+        for columns, fontsize in ((4, 7), (3, 7), (2, 7), (1, 7), (1, 5)):
+            figure.legends[0].remove()
+            if fits(_legend_beneath(figure, columns, fontsize)):
+                break
+    for fontsize, letters in ((11, len(title)), (9, len(title)), *((8, width) for width in range(len(title), 10, -5))):
+        if not title or fits(figure.suptitle(textwrap.fill(title, max(letters, 1)), fontsize=fontsize)):
+            break
 
 
 @dataclass(frozen=True)

@@ -26,12 +26,12 @@ from fedsps.model.device import placed
 from fedsps.model.logistic import network_of
 from fedsps.model.network import kind_of_outputs
 from fedsps.runs.checkpoint import SWEEP, Checkpoint, fingerprint, forget, saved_rounds
+from fedsps.runs.fingerprint import fingerprint_of
 from fedsps.runs.result import Result, frame, provenance
 from fedsps.runs.run import run
 from fedsps.runs.scores import client_table, start_facts
 from fedsps.runs.spec import Spec
 from fedsps.runs.task import Loaded
-from fedsps.runs.train import fingerprint_of
 
 MEMORY = 2 * 2**30  # bytes that the runs of one sweep may take together, and the seeds' data
 MOST = 200  # runs of one sweep: each holds a lock, and a process may have some hundred files open
@@ -213,7 +213,7 @@ def load_setup(spec: Spec) -> tuple[Loaded, Setup]:
     loaded = spec.task.load(spec.plan.seed, spec.files.get("data"))
     network = network_of(placed(loaded.model, spec.plan.device), loaded.loss)
     data = suited(network, loaded.clients)
-    facts = loaded.facts | {"fingerprint": fingerprint_of(loaded.model, loaded.clients)}
+    facts = loaded.facts | {"fingerprint": fingerprint_of(loaded.model, [loaded.clients], loaded.loss)}
     loaded = replace(loaded, facts=facts)
     return loaded, Setup(plan=spec.plan, network=network, data=data, algorithm=spec.named.build())
 

@@ -1,6 +1,5 @@
 """`train`: a model, the clients' data and an algorithm in, a trained model and its history out."""
 
-import hashlib
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -28,6 +27,7 @@ from fedsps.model.logistic import network_of
 from fedsps.model.network import Loss, kind_of_outputs
 from fedsps.runs.callbacks import Progress
 from fedsps.runs.checkpoint import Checkpoint, fingerprint
+from fedsps.runs.fingerprint import digest_of, fingerprint_of
 from fedsps.runs.result import Result, frame, provenance
 from fedsps.runs.scores import client_table, start_facts
 from fedsps.runs.spec import Spec
@@ -113,7 +113,8 @@ def train(
         raise ConfigurationError("stop_at_loss needs evaluations: set evaluate_every to 1 or more")
     loss = chosen_loss(loss)
     network = network_of(placed(model, asked.device), placed(loss, asked.device))
-    data, tested = divided(ClientData.of(clients), test, asked.seed, "test")
+    whole = ClientData.of(clients)
+    data, tested = divided(whole, test, asked.seed, "test")
     data, validated = divided(data, validation, asked.seed, "validation")
     setup = Setup(
         plan=asked,
@@ -139,7 +140,8 @@ def train(
         end = session.end
         if ranks is not None:
             distributed.finish(ranks, end)
-    spec, facts = described(model, data, algorithm, asked, loss)
+    given = [whole] if tested is None or isinstance(test, int | float) else [whole, tested]
+    spec, facts = described(model, data, algorithm, asked, loss, given)
     facts, table = facts | {"ended": end.ended}, None
     if ranks is None or ranks.leads:
         facts |= start_facts(setup)
@@ -183,16 +185,21 @@ def divided(
 
 
 def described(
-    model: nn.Module, data: ClientData, algorithm: Algorithm, plan: Plan, loss: Loss
+    model: nn.Module, data: ClientData, algorithm: Algorithm, plan: Plan, loss: Loss, given: Sequence[ClientData]
 ) -> tuple[Spec, dict[str, Any]]:
-    """What a run on a model and data of one's own is called in its result: its spec, and facts of the data."""
+    """What a run on a model and data of one's own is called in its result: its spec, and facts of the data.
+
+    Args:
+        model: as training starts from it.
+        data: what is trained on.
+        algorithm: which trains.
+        plan: what was asked.
+        loss: of outputs and targets.
+        given: the data as they were handed over, the test data among them. A share that a seed holds back is not taken
+            out: runs with several seeds are told apart by their seeds alone.
+    """
     named = name_of(algorithm)
     spec = Spec(algorithm=named.name, parameters=named.parameters, plan=plan)
     facts = {"clients": data.clients, "train_samples": len(data.targets), "model": type(model).__name__}
-    return spec, facts | {"outputs": kind_of_outputs(loss), "fingerprint": fingerprint_of(model, data)}
-
-
-def fingerprint_of(model: nn.Module, data: ClientData) -> str:
-    """By which runs on another model or other data are told apart; what training starts from is not in it."""
-    shapes = [(name, tuple(one.shape), str(one.dtype)) for name, one in model.state_dict().items()]
-    return hashlib.sha256(repr((str(model), shapes)).encode() + data.digest).hexdigest()[:12]
+    prints = {"fingerprint": fingerprint_of(model, given, loss), "start": digest_of(model.state_dict())}
+    return spec, facts | {"outputs": kind_of_outputs(loss)} | prints

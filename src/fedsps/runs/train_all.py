@@ -130,7 +130,7 @@ def _together(
             held * len(plans),
         )
         for number, one in zip(numbers, sweep.run(tell), strict=True):
-            spec, facts = described(model, clients, *runs[number], loss)
+            spec, facts = described(model, clients, *runs[number], loss, [clients] if test is None else [clients, test])
             made = swept_result(spec, one, setup, facts | start_facts(setup), len(numbers))
             results[number] = replace(made, clients=by_client_of(one, setup, test))
     return results
