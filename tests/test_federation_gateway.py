@@ -100,6 +100,33 @@ def test_a_request_that_does_not_come_in_is_given_up(monkeypatch):
     assert sent[0]["status"] == 408
 
 
+def test_a_node_that_reads_slowly_does_not_hold_the_way_to_the_superlink():
+    class Answer(httpx.AsyncByteStream):
+        is_open = True
+
+        async def __aiter__(self):
+            yield b"from the SuperLink"
+
+        async def aclose(self):
+            self.is_open = False
+
+    answer, held = Answer(), []
+
+    async def receive():
+        return {"type": "http.request", "body": b""}
+
+    async def send(event):
+        held.append(answer.is_open)
+
+    link = httpx.AsyncClient(
+        transport=httpx.MockTransport(lambda request: httpx.Response(200, stream=answer)),
+        base_url="https://127.0.0.1:1",
+    )
+    scope = {"type": "http", "method": "POST", "raw_path": b"/v1/fleet/x", "query_string": b"", "headers": []}
+    asyncio.run(Gateway(link)(scope, receive, send))
+    assert held == [False, False]
+
+
 def test_a_stranger_cannot_fill_the_log():
     _, _, log = ask("POST", "/" + "x" * 10_000, times=WRITTEN + 20)
     assert len(log) == WRITTEN + 1

@@ -7,7 +7,7 @@ is, have code run on every node. So the SuperLink listens on its own machine alo
     POST /v1/fleet/*   goes through; all else is refused
 
 A request is read whole before it goes on, up to a size that no part of an answer exceeds (Flower cuts arrays into parts
-of 5 MiB). The nodes' own signatures are checked by the SuperLink.
+of 5 MiB), and so is the SuperLink's answer. The nodes' own signatures are checked by the SuperLink.
 """
 
 import asyncio
@@ -29,7 +29,8 @@ except ImportError as error:
 PATH = re.compile(rb"/v1/fleet/[a-z-]+")
 MOST = 8 * 2**20  # bytes of a request
 SECONDS = 120.0  # for a request to come in, and for the SuperLink to answer it
-AT_ONCE = 256  # connections
+AT_ONCE = 256  # connections of nodes
+ONWARD = 16  # connections to the SuperLink, which answers at once: each request looks through all of them
 WRITTEN = 100  # refusals in the log: more would let a stranger fill the disk
 # what belongs to one connection, or is written anew for the next
 HOP = frozenset(b"connection keep-alive proxy-authorization te trailer transfer-encoding upgrade host".split())
@@ -68,20 +69,18 @@ class Gateway:
         if body is None:
             await self._refuse(scope, send, 413, f"a request has {MOST} bytes at most")
             return
-        request = self.superlink.build_request("POST", path.decode(), headers=_kept(scope["headers"]), content=body)
+        headers = _kept(scope["headers"])
         try:
-            response = await self.superlink.send(request, stream=True)
+            async with self.superlink.stream("POST", path.decode(), headers=headers, content=body) as response:
+                answer = b"".join([part async for part in response.aiter_raw()])
         except httpx.HTTPError as error:
             await self._refuse(scope, send, 502, f"the SuperLink does not answer ({type(error).__name__})")
             return
-        try:
-            headers = _kept(response.headers.raw)
-            await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
-            async for part in response.aiter_raw():
-                await send({"type": "http.response.body", "body": part, "more_body": True})
-            await send({"type": "http.response.body", "body": b""})
-        finally:
-            await response.aclose()
+        # by now the way to the SuperLink is free again: a node that reads slowly, or never, keeps nobody waiting
+        await send(
+            {"type": "http.response.start", "status": response.status_code, "headers": _kept(response.headers.raw)}
+        )
+        await send({"type": "http.response.body", "body": answer})
 
     async def _refuse(self, scope: dict[str, Any], send: Send, status: int, why: str) -> None:
         """Answer with the reason, and write it down unless there were too many."""
@@ -142,7 +141,7 @@ def serve(host: str, port: int, superlink: str, keys: Keys | None, tell: Callabl
         verify=trust,
         trust_env=False,  # no proxy between two processes of one machine
         timeout=SECONDS,
-        limits=httpx.Limits(max_connections=AT_ONCE),
+        limits=httpx.Limits(max_connections=ONWARD),
     )
     uvicorn.run(
         Gateway(client, tell),
