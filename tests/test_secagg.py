@@ -17,6 +17,7 @@ from torch import nn
 import fedsps
 from fedsps.core import streams
 from fedsps.core.contract import Trace
+from fedsps.data import load, partition
 from fedsps.engine.answer import Answer
 from fedsps.errors import ConfigurationError, DataError, LowerBoundError
 from fedsps.flower import RunConfig, federate, protocol, secagg
@@ -147,6 +148,25 @@ def test_scalars_and_the_broadcast_travel_too(name, cohort, scalars, received, s
     clients = cohort or 5
     assert found.history["bytes_up"].eq(clients * 8 * (1 + 15 + 3 * scalars + 4)).all(), "three digits a scalar"
     assert found.history["bytes_down"].eq(clients * 8 * (15 + received)).all()
+
+
+def test_fedpolyak_magnifies_the_rounding_of_weights_that_hardly_change(tmp_path):
+    """Its server divides by the changes: in the first round all weights move alike, whatever the size of their change."""
+    digits = load("digits")
+    rows = partition("two-class", digits.targets, clients=5, seed=0).rows
+    clients = [(torch.from_numpy(digits.inputs[own]).flatten(1), torch.from_numpy(digits.targets[own])) for own in rows]
+
+    def linear(context=None):
+        with streams.torch_seed(7, "test model"):
+            return nn.Linear(64, 10)
+
+    grid = Grid(tmp_path)
+    grid.inner = secagg_client_app(linear, in_process.sites(clients))
+    found = run(grid, tmp_path, model=linear, algorithm="fedpolyak", rounds=3, dtype="float32", batch_size=20)
+    local = fedsps.train(linear(), clients, algorithm=fedsps.FedPolyak(), rounds=3, batch_size=20)
+    gaps = (in_process.weights(found) - in_process.weights(local)).abs()
+    assert 1e-3 < gaps.max() < 0.2 and gaps.median() < 1e-3
+    np.testing.assert_allclose(found.history["cohort_loss"], local.history["cohort_loss"], rtol=1e-3)
 
 
 @pytest.mark.parametrize("limit", [8.0, 0.05, 3.0])
