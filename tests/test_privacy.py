@@ -1,5 +1,6 @@
 """Differential privacy: what epsilon is, what the noise is, and that nothing else leaves a client."""
 
+import itertools
 import math
 from statistics import NormalDist
 
@@ -71,7 +72,7 @@ def test_secret_cohorts_are_claimed_only_if_all_answered():
 def test_noise_is_normal_with_the_std_that_was_asked_for():
     d, private = 200_000, Privacy(clip_norm=0.5, noise_multiplier=3.0)
     values, weights = torch.zeros(4, d, dtype=torch.float64), torch.full((4,), 0.25)
-    noise, again = private.mean(values, weights), private.mean(values, weights)
+    noise, again = private.mean("delta")(values, weights), private.mean("delta")(values, weights)
     std = 3.0 * 0.5 / 4
     assert not torch.equal(noise, again)
     assert abs(noise.mean()) < 6 * std / math.sqrt(d)  # each of these fails by chance with probability below 1e-8
@@ -82,15 +83,83 @@ def test_noise_is_normal_with_the_std_that_was_asked_for():
     assert len(privacy.gaussian(7)) == 7
 
 
-def test_changes_are_clipped_on_both_sides(monkeypatch):
-    private = Privacy(clip_norm=1.0, noise_multiplier=1.0)
-    assert private.clip(torch.tensor([3.0, 4.0])).tolist() == pytest.approx([0.6, 0.8])
-    assert private.clip(torch.tensor([0.3, 0.4])).tolist() == pytest.approx([0.3, 0.4])
-    assert private.clip(torch.tensor([torch.nan, 1.0])).tolist() == [0, 0]
-    assert private.clip(torch.tensor([3e38, 3e38])).norm() <= 1  # whose squares overflow
+def test_noise_of_a_scalar_has_the_std_that_is_stated():
+    """Two scalars share a tenth of 1 / z^2: their multiplier is z sqrt(20), and the change's z / sqrt(0.9)."""
+    n, times = 100, 5_000
+    private = Privacy(clip_norm=0.5, noise_multiplier=3.0, ranges={"one": (0.0, 4.0), "other": (-1.0, 1.0)})
+    weights = torch.full((n,), 1 / n, dtype=torch.float64)
+    drawn = {
+        name: np.array([private.mean(name)(torch.full((n,), middle).double(), weights).item() for _ in range(times)])
+        for name, middle in (("one", 2.0), ("other", 0.0))
+    }
+    for name, middle, half in (("one", 2.0, 2.0), ("other", 0.0, 1.0)):
+        std = 3.0 * math.sqrt(20) * half / n
+        assert abs(drawn[name].mean() - middle) < 6 * std / math.sqrt(times)  # as above
+        assert abs(drawn[name].std() / std - 1) < 6 / math.sqrt(2 * times)
+    correlation = np.corrcoef(drawn["one"], drawn["other"])[0, 1]
+    assert abs(correlation) < 6 / math.sqrt(times)
+    change = private.mean("delta")(torch.zeros(4, 200_000).double(), torch.full((4,), 0.25))
+    assert abs(change.std() / (3.0 / math.sqrt(0.9) * 0.5 / 4) - 1) < 6 / math.sqrt(2 * 200_000)
+
+
+@pytest.mark.parametrize("name", ["fedsps", "fedexp", "fedpolyak", "common", "sps+diagonal"])
+@pytest.mark.parametrize("noise", [0.7, 8.0])
+def test_one_replaced_client_moves_what_is_released_by_two_over_z_at_the_most(name, noise, monkeypatch):
+    """Over extreme answers, in units of the noise's std, as the sensitivity of one Gaussian mechanism: and it is met.
+
+    The server is given what the clients say without their own clipping.
+    """
+    private = RunConfig.of({"algorithm": name, "clip-norm": 0.3, "noise-multiplier": noise}).privacy
+    clients, names = 5, ["delta", *private.ranges]
+    weights = torch.full((clients,), 1 / clients, dtype=torch.float64)
+    middle = {one: torch.tensor((low + high) / 2).double() for one, (low, high) in private.ranges.items()}
+    others = [{"delta": torch.zeros(3).double()} | middle] * (clients - 1)
+
+    def released(answer, scale):
+        """What leaves the server, with this number in the place of each standard normal one."""
+        monkeypatch.setattr(privacy, "gaussian", lambda size: np.full(size, scale))
+        stacked = {one: torch.stack([answer[one], *(other[one] for other in others)]) for one in names}
+        return np.concatenate([private.mean(one)(stacked[one], weights).reshape(-1).numpy() for one in names])
+
+    small = 1e-6
+    std = (released(others[0], small) - released(others[0], 0.0)) / small
+    axes = [*np.eye(3), -np.eye(3)[0]]
+    changes = [torch.tensor(size * axis) for axis in axes for size in (0.0, 0.1, 0.3, 1e12)]
+    numbers = [
+        [torch.tensor(value).double() for value in (-1e30, low, (low + high) / 2, high, 1e30)]
+        for low, high in private.ranges.values()
+    ]
+    answers = [dict(zip(names, one, strict=True)) for one in itertools.product(changes, *numbers)]
+    found = np.array([released(answer, 0.0) / std for answer in answers])
+    most = max(np.linalg.norm(found - one, axis=1).max() for one in found)
+    assert most <= 2 / noise * (1 + 1e-5)
+    assert most >= 2 / noise * (1 - 1e-5), "no noise is wasted"
+
+
+def test_an_algorithm_that_sends_its_change_alone_has_all_the_budget():
+    for name in ("fedsps", "fedavg", "feddecsps", "fedams"):
+        private = RunConfig.of({"algorithm": name, "clip-norm": 0.3, "noise-multiplier": 0.7}).privacy
+        assert private.ranges == {} and private.multipliers[0] == 0.7
+
+
+def test_values_are_clipped_on_both_sides(monkeypatch):
+    private = Privacy(clip_norm=1.0, noise_multiplier=1.0, ranges={"gap": (0.5, 2.0)})
+
+    def clipped(change, gap=1.0):
+        sent = private.clip({"delta": torch.tensor(change), "gap": torch.tensor(gap), "secret": torch.tensor(1.0)})
+        assert sent.keys() == {"delta", "gap"}
+        return *sent["delta"].tolist(), sent["gap"].item()
+
+    assert clipped([3.0, 4.0], 7.0) == pytest.approx((0.6, 0.8, 2.0))
+    assert clipped([0.3, 0.4], -7.0) == pytest.approx((0.3, 0.4, 0.5))
+    assert clipped([torch.nan, 1.0]) == clipped([1.0, 1.0], torch.nan) == clipped([1.0, 1.0], torch.inf) == (0, 0, 0.5)
+    assert math.hypot(*clipped([3e38, 3e38])[:2]) <= 1  # whose squares overflow
     monkeypatch.setattr(privacy, "gaussian", np.zeros)
-    liar = torch.tensor([[300.0, 400.0], [0.0, 0.0]])
-    assert private.mean(liar, torch.tensor([0.5, 0.5])).tolist() == pytest.approx([0.3, 0.4])
+    liar, weights = torch.tensor([[300.0, 400.0], [0.0, 0.0]]), torch.tensor([0.5, 0.5])
+    assert private.mean("delta")(liar, weights).tolist() == pytest.approx([0.3, 0.4])
+    assert private.mean("gap")(torch.tensor([1e30, 1.0]), weights).item() == 1.5
+    monkeypatch.setattr(privacy, "gaussian", lambda size: np.full(size, -1e3))
+    assert private.mean("gap")(torch.tensor([1.0, 1.0]), weights).item() == 0.5, "noise does not lead out of the range"
 
 
 def watch(seen):
@@ -139,6 +208,37 @@ def test_nothing_but_one_short_vector_leaves_a_client(tmp_path):
     assert table["epsilon"].iloc[-1] == claim["epsilon"] == epsilon(claim["rounds_of_a_client"], 5, 5, 2.0, 1e-5)
     assert table["epsilon"].is_monotonic_increasing and table["epsilon"].iloc[0] == epsilon(1, 5, 5, 2.0, 1e-5)
     assert "train_samples" not in result.summary["data"]
+
+
+def test_bounded_scalars_leave_a_client_and_what_the_rule_can_do_without_does_not(tmp_path):
+    seen = []
+    grid = in_process.grid(tmp_path, spoil=watch(seen))
+    result = in_process.run(grid, tmp_path, algorithm="fedpolyak", **PRIVATE)
+    messages = [content.array_records["message"] for kind, content in seen if kind == "train.train"]
+    assert len(messages) == 20
+    for message in messages:
+        sent = {name: message[name].numpy() for name in message}
+        assert sent.keys() == {"delta", "delta_norm_sq", "log_ratio"}
+        assert sent["delta_norm_sq"] == pytest.approx(np.sum(sent["delta"] ** 2))
+        assert np.linalg.norm(sent["delta"]) <= 0.5 * (1 + 1e-9) and abs(sent["log_ratio"]) <= 5
+    assert len(result.history) == 4 and result.diverged_at is None
+    assert result.history["epsilon"].iloc[-1] == epsilon(4, 5, 5, 2.0, 1e-5), "that of the change alone"
+
+
+@pytest.mark.parametrize(
+    ("name", "same"),
+    [
+        ("fedexp", "fedexp"),
+        ("fedpolyak", "common:cap=1e9+diagonal+polyaverage"),
+        ("plateau:initial=10+diagonal", "common:initial=10,cap=1e9+diagonal"),  # the ratios decide its stepsize
+    ],
+)
+def test_without_noise_and_clipping_only_the_left_out_losses_are_missed(name, same, tmp_path, monkeypatch):
+    monkeypatch.setattr(privacy, "gaussian", np.zeros)
+    loose = {"clip_norm": 1e3, "noise_multiplier": 1.0}
+    found = in_process.run(in_process.grid(tmp_path), tmp_path, algorithm=name, rounds=3, **loose)
+    free = in_process.run(in_process.grid(tmp_path), tmp_path, algorithm=same, rounds=3)
+    assert torch.allclose(in_process.weights(found), in_process.weights(free), rtol=1e-9, atol=1e-12)
 
 
 def test_two_runs_of_one_seed_differ_by_their_noise(tmp_path, capsys):
@@ -201,9 +301,19 @@ def test_refusals(settings, words):
         RunConfig.of(settings)
 
 
-@pytest.mark.parametrize("name", ["scaffold", "fedexp", "mime", "fedsps-global", "local-adaalter"])
-def test_algorithms_that_send_more_are_refused(name, tmp_path):
-    with pytest.raises(ConfigurationError, match=f"{name} exchanges .* as well"):
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("scaffold", "control_change .a vector."),
+        ("mime", "full gradient .before training."),
+        ("fedsps-global", "first stepsize .before training., local_stepsize .a number without a stated range."),
+        ("fedsps-global:formula=c,initial=0.1", "local_gap .* local_cap .* local_gradient .a vector."),
+        ("fedsps-normalized", "normalized_delta .a vector., inverse_stepsizes .a number without a stated range."),
+        ("local-adaalter", "local_squares .a vector."),
+    ],
+)
+def test_algorithms_that_send_more_are_refused(name, words, tmp_path):
+    with pytest.raises(ConfigurationError, match=f"{name} also sends {words}"):
         in_process.run(in_process.grid(tmp_path), tmp_path, algorithm=name, **PRIVATE)
 
 

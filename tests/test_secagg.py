@@ -9,6 +9,7 @@ import torch
 from conftest import make_clients
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.common import bytes_to_ndarray
+from flwr.common.secure_aggregation.quantization import dequantize, quantize
 from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFIGS, Key, Stage
 from safetensors.torch import load_file
 from torch import nn
@@ -16,6 +17,7 @@ from torch import nn
 import fedsps
 from fedsps.core import streams
 from fedsps.core.contract import Trace
+from fedsps.data import load, partition
 from fedsps.engine.answer import Answer
 from fedsps.errors import ConfigurationError, DataError, LowerBoundError
 from fedsps.flower import RunConfig, federate, protocol, secagg
@@ -58,9 +60,9 @@ def true_vectors(monkeypatch):
     """What each client computed, by (round, partition); the server has no way to it."""
     kept, original = {}, secagg.vector
 
-    def vector(done, round, client, limit):
-        values = original(done, round, client, limit)
-        kept[round, client] = values
+    def vector(done, round, *others):
+        values = original(done, round, *others)
+        kept[round, others[0]] = values
         return values
 
     monkeypatch.setattr(secagg, "vector", vector)
@@ -123,6 +125,78 @@ def test_equals_the_plain_mean(name, algorithm, cohort, rounds, tmp_path):
         "a weight, the change, and four numbers"
     )
     assert found.history["bytes_down"].eq((cohort or 5) * 8 * 15).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "cohort", "scalars", "received", "settings"),
+    [
+        ("fedpolyak", 0, 3, 1, {}),
+        ("fedpolyak", 3, 3, 1, {}),
+        ("fedexp:client_stepsize=0.05", 0, 1, 0, {}),
+        # the reported ratios and losses decide its stepsize from the second round on
+        ("plateau:initial=1,growth=3,least_rounds=3+diagonal", 0, 3, 1, {"clipping_range": 32.0}),
+    ],
+)
+def test_scalars_and_the_broadcast_travel_too(name, cohort, scalars, received, settings, tmp_path):
+    found = run(Grid(tmp_path), tmp_path, algorithm=name, cohort=cohort, rounds=6, **settings)
+    local = plain(6, fedsps.build(name), cohort=cohort or None)
+    tolerance = 1e-3 if settings else 1e-4
+    assert (in_process.weights(found) - in_process.weights(local)).abs().max() < tolerance
+    means = ["cohort_loss", "stepsize_mean"]
+    np.testing.assert_allclose(found.history[means], local.history[means], atol=tolerance)
+    assert found.history["events"].eq("").all()
+    clients = cohort or 5
+    assert found.history["bytes_up"].eq(clients * 8 * (1 + 15 + 3 * scalars + 4)).all(), "three digits a scalar"
+    assert found.history["bytes_down"].eq(clients * 8 * (15 + received)).all()
+
+
+def test_fedpolyak_magnifies_the_rounding_of_weights_that_hardly_change(tmp_path):
+    """Its server divides by the changes: in the first round all weights move alike, whatever the size of their change."""
+    digits = load("digits")
+    rows = partition("two-class", digits.targets, clients=5, seed=0).rows
+    clients = [(torch.from_numpy(digits.inputs[own]).flatten(1), torch.from_numpy(digits.targets[own])) for own in rows]
+
+    def linear(context=None):
+        with streams.torch_seed(7, "test model"):
+            return nn.Linear(64, 10)
+
+    grid = Grid(tmp_path)
+    grid.inner = secagg_client_app(linear, in_process.sites(clients))
+    found = run(grid, tmp_path, model=linear, algorithm="fedpolyak", rounds=3, dtype="float32", batch_size=20)
+    local = fedsps.train(linear(), clients, algorithm=fedsps.FedPolyak(), rounds=3, batch_size=20)
+    gaps = (in_process.weights(found) - in_process.weights(local)).abs()
+    assert 1e-3 < gaps.max() < 0.2 and gaps.median() < 1e-3
+    np.testing.assert_allclose(found.history["cohort_loss"], local.history["cohort_loss"], rtol=1e-3)
+
+
+@pytest.mark.parametrize("limit", [8.0, 0.05, 3.0])
+@pytest.mark.parametrize("clients", [3, 1000])
+def test_the_mean_of_scalars_is_exact(limit, clients):
+    """Through Flower's own rounding, which is far coarser than the smallest of these numbers."""
+    ranges = {"length": (0.0, 1e4), "tiny": (0.0, 1e4), "log": (-30.0, 30.0), "ends": (-2.0, 7.0)}
+    random = np.random.default_rng(0)
+    sent = {
+        "length": random.uniform(0, 1e4, clients),
+        "tiny": random.uniform(0, 1e-6, clients),
+        "log": random.normal(0, 10, clients).clip(-30, 30),
+        "ends": random.choice([-2.0, 7.0], clients),
+    }
+    vectors = [secagg.vector(answer_with(limit, sent, one), 0, one, limit, ranges) for one in range(clients)]
+    total = sum(quantize([vector], limit, secagg.STEPS)[0].astype(np.int64) for vector in vectors)
+    assert total.max() < 2**32, "the masks' range"
+    mean = (dequantize([total], limit, secagg.STEPS)[0] - (clients - 1) * limit) / clients  # as Flower's workflow does
+    found = secagg.message_of(torch.from_numpy(mean), torch.zeros(2).double(), clients, limit, ranges)
+    for name, (low, high) in ranges.items():
+        assert abs(found[name].item() - sent[name].mean()) < 1e-14 * (high - low)
+    assert abs(found["tiny"].item() / sent["tiny"].mean() - 1) < 1e-9
+    np.testing.assert_allclose(found["delta"], [0.1 * limit, -0.2 * limit], atol=limit / 2**20)
+
+
+def answer_with(limit, sent, client):
+    one = torch.ones((), dtype=torch.float64)
+    trace = Trace(0.1 * limit * one.expand(2), 0.1 * limit * one.expand(2), one)
+    numbers = {name: torch.tensor(values[client]) for name, values in sent.items()}
+    return Answer({"delta": torch.tensor([0.1 * limit, -0.2 * limit]).double()} | numbers, {}, {}, trace, 2)
 
 
 def test_server_never_holds_one_clients_change(tmp_path, true_vectors, monkeypatch):
@@ -320,14 +394,20 @@ def test_a_value_beyond_the_range_is_told_on_either_side(value, beyond):
     one = torch.ones((), dtype=torch.float64)
     trace = Trace(0.1 * one.expand(2), 0.1 * one.expand(2), one)
     done = Answer({"delta": torch.tensor([0.1, value], dtype=torch.float64)}, {}, {}, trace, 2)
-    assert secagg.vector(done, 0, 0, 0.5).tolist() == pytest.approx([0.1, value, 0.1, 0.1, beyond, 0.25])
+    assert secagg.vector(done, 0, 0, 0.5, {}).tolist() == pytest.approx([0.1, value, 0.1, 0.1, beyond, 0.25])
 
 
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"algorithm": "scaffold"}, "scaffold exchanges control_change, control as well"),
-        ({"algorithm": "fedexp"}, "secure aggregation is for algorithms"),
+        ({"algorithm": "scaffold"}, r"scaffold also sends control_change \(a vector\)$"),
+        ({"algorithm": "mime"}, r"mime also sends .*\(before training\)"),
+        (
+            {"algorithm": "fedsps-normalized"},
+            r"also sends normalized_delta \(a vector\), inverse_stepsizes \(a number without a stated range\)$",
+        ),
+        ({"algorithm": "fedsps-global:initial=0.1"}, r"sends local_stepsize \(a number without a stated range\)$"),
+        ({"algorithm": "fedsps-global:formula=c,initial=0.1"}, r"local_gradient \(a vector\)$"),
         ({"weights": "samples"}, "weights must be 'uniform'"),
         ({"mean": "median"}, "mean must be 'mean'"),
         ({"clip_norm": 1.0, "noise_multiplier": 1.0}, "do not go together"),
@@ -358,6 +438,58 @@ def infinite(done):
 
 def below(done):
     return replace(done, trace=replace(done.trace, gap=torch.tensor(-0.5, dtype=torch.float64)))
+
+
+def told(**numbers):
+    """An answer with other scalars."""
+
+    def change(done):
+        lies = {name: torch.tensor(value, dtype=torch.float64) for name, value in numbers.items()}
+        return replace(done, message=done.message | lies)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "end"),
+    [
+        ("first_gap", 1e300, 1e9),
+        ("first_gap", -5.0, 0.0),
+        ("log_ratio", 1e9, 30.0),
+        ("delta_norm_sq", 1e20, 15 * 8.0**2),
+    ],
+)
+def test_a_scalar_beyond_its_range_is_clipped_and_counted(name, value, end, tmp_path, spoil, monkeypatch):
+    """The mean is the one that there would be if the client had sent the end of the range."""
+    means, honest, original = [], [], secagg.message_of
+
+    def message_of(*of):
+        means.append(original(*of))
+        return means[-1]
+
+    def lie(done):
+        honest.append(done.message[name].item())
+        return told(**{name: value})(done)
+
+    monkeypatch.setattr(secagg, "message_of", message_of)
+    before = run(Grid(tmp_path), tmp_path, algorithm="fedpolyak", rounds=1)
+    spoil[2] = lie
+    after = run(Grid(tmp_path / "lie"), tmp_path / "lie", algorithm="fedpolyak", rounds=1)
+    assert means[1][name].item() == pytest.approx(means[0][name].item() + (end - honest[0]) / 5, rel=1e-12)
+    clipped = "values of 1 clients were clipped at 8, or at the range of log_ratio, first_gap, delta_norm_sq"
+    assert before.history["events"].tolist() == [""] and after.history["events"].tolist() == [clipped]
+
+
+def test_a_client_with_a_scalar_that_is_no_number_leaves_the_round(tmp_path, spoil):
+    spoil[2] = told(log_ratio=torch.nan)
+    result = run(Grid(tmp_path), tmp_path, algorithm="fedpolyak", rounds=1)
+    assert result.history["events"].tolist() == ["client 2: its change or its loss is not finite"]
+    assert result.history["clients"].tolist() == [4]
+
+
+def test_a_run_with_scalars_ends_where_all_clients_diverge(tmp_path, spoil):
+    spoil |= dict.fromkeys(range(5), told(first_gap=torch.inf))
+    assert run(Grid(tmp_path), tmp_path, algorithm="fedpolyak", rounds=4).diverged_at == 1
 
 
 @pytest.mark.parametrize("many", [3, 5])

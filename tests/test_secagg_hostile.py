@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import test_secagg
 import torch
-from flwr.common import ndarray_to_bytes
+from flwr.common import bytes_to_ndarray, ndarray_to_bytes
 from flwr.common.secure_aggregation.crypto.shamir import create_shares
 from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFIGS, Key, Stage
 
@@ -125,6 +125,30 @@ def test_a_sum_that_cannot_be_right_is_not_taken(masked, tmp_path):
     assert sum(kind == "train" for kind, _ in grid.asked) == 20, "it is not taken twice"
     result = test_secagg.run(grid, tmp_path, rounds=2)  # by now it is mended
     assert (in_process.weights(result) - in_process.weights(test_secagg.plain(2))).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("place", [0, 4, 8])
+def test_a_hostile_digit_of_a_scalar_is_seen(place, tmp_path):
+    """The masked vector is the change, three digits for each of three scalars, and the four numbers beside."""
+
+    def masked(old):
+        values = bytes_to_ndarray(old[1]).copy()
+        values[15 + place] = (values[15 + place] + 2**30) % 2**32
+        return [old[0], ndarray_to_bytes(values)]
+
+    grid = hostile(tmp_path, VECTORS, told(masked=masked), times=1)
+    with pytest.raises(DataError, match="the sum of 5 clients cannot be right: a mean of numbers up to 8 is 8"):
+        test_secagg.run(grid, tmp_path, algorithm="fedpolyak", rounds=1)
+
+
+def test_no_digits_that_pass_give_a_mean_beyond_the_range():
+    ranges = {"gap": (0.0, 10.0), "log": (-30.0, 30.0)}
+    tolerance = 4 * 8 / secagg.STEPS
+    for digit in (-8 - tolerance, -8.0, 0.0, 8.0, 8 + tolerance):
+        mean = torch.tensor([0.1, *[digit] * 6, 0.5, 1.0, 0.0, 4.0], dtype=torch.float64)
+        assert secagg.fault(mean, clients=5, limit=8.0) is None
+        found = secagg.message_of(mean, torch.zeros(1).double(), 5, 8.0, ranges)
+        assert all(low <= found[name].item() <= high for name, (low, high) in ranges.items())
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from fedsps.core.contract import Exchange, Part
+from fedsps.core.contract import Exchange, Part, Ranges
 from fedsps.core.kinds import (
     Average,
     Compression,
@@ -174,6 +174,11 @@ class Algorithm:
     def sends_delta_only(self) -> bool:
         """Whether a client's message is one vector, its change of the model."""
         return not any(part.sends for part in self.parts)
+
+    def ranges(self, norm: float, private: bool = False) -> Ranges:
+        """The ranges of the scalars that clients send, of all parts; see `Part.ranges` and `Part.private_ranges`."""
+        stated = [part.private_ranges(norm) if private else part.ranges(norm) for part in self.parts]
+        return {name: bounds for ranges in stated for name, bounds in ranges.items()}
 
     @property
     def in_span(self) -> bool:

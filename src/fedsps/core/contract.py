@@ -23,6 +23,9 @@ LossAndGradient = tuple[Tensor, Tensor]
 Oracle = Callable[[Tensor, int], LossAndGradient]
 """A point `[..., d]` and the number of a batch in, its loss and gradient out."""
 
+Ranges = dict[str, tuple[float, float]]
+"""The least and the largest value of scalars that clients send, by name."""
+
 
 class Work(Protocol):
     """What the engine hands to a client for one exchange: its batches, behind an oracle that counts.
@@ -238,6 +241,20 @@ class Part:
     def absorb(self, state: Tensors, mean: Tensors, participation: float) -> Tensors:
         """The server's state after it has the mean of the messages."""
         return state
+
+    def ranges(self, norm: float) -> Ranges:
+        """Where the scalars lie that it sends, if no change is longer than `norm`; those beyond are clipped.
+
+        Secure aggregation and differential privacy need them. They refuse what has none: vectors, and by default all.
+        """
+        return {}
+
+    def private_ranges(self, norm: float) -> Ranges:
+        """The same for differential privacy, whose noise grows with the ranges; what is not in it is not sent.
+
+        So they may be narrower here, and a scalar may be missing that `absorb` can do without.
+        """
+        return self.ranges(norm)
 
     def before(self, round: int) -> tuple[Exchange, ...]:
         """The exchanges that this part needs before the training of round 0, 1, ...; none by default."""

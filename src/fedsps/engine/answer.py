@@ -3,7 +3,7 @@
 So a federation whose clients all answer takes the same steps as a local run.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,7 +75,7 @@ def combine(
     exchange: Exchange,
     clients: Indices,
     answers: Sequence[Answer],
-    means: Mean = mean,
+    means: Callable[[str], Mean] = lambda name: mean,
 ) -> Collected:
     """The means over the clients that answered, in the order of their numbers.
 
@@ -85,7 +85,7 @@ def combine(
         exchange: which one.
         clients: the numbers of those that answered, ascending.
         answers: theirs.
-        means: what is taken for the mean of messages, such as a median.
+        means: what is taken for the mean of a message's values of this name, such as a median.
     """
     shares = setup.shares(clients)
     messages = [answer.message for answer in answers]
@@ -99,7 +99,7 @@ def combine(
         )
     return Collected(
         clients=clients,
-        mean={name: means(torch.stack([message[name] for message in messages]), shares) for name in messages[0]},
+        mean={name: means(name)(torch.stack([message[name] for message in messages]), shares) for name in messages[0]},
         buffers=state.buffers | buffers.result(),
         states=state.clients,
         trace=Trace.join(traces) if traces else None,

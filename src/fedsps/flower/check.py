@@ -15,8 +15,8 @@ from fedsps.core.contract import TRACE_FIELDS, Exchange, Trace
 from fedsps.core.vectors import Tensors, bytes_of, scalars
 from fedsps.engine.answer import Answer
 from fedsps.engine.rehearsal import Rehearsal
-from fedsps.engine.setup import Setup, State
-from fedsps.errors import DataError
+from fedsps.engine.setup import Setup, State, start
+from fedsps.errors import ConfigurationError, DataError
 from fedsps.flower import wire
 from fedsps.flower.courier import SMALL
 
@@ -40,6 +40,38 @@ def rehearse(setup: Setup, state: State, exchange: Exchange) -> tuple[Tensors, T
     client_state = setup.algorithm.client_init(x)
     message, _, trace = exchange.work(client_state, x, exchange.broadcast(state.server), work)
     return message, trace
+
+
+def bounded_only(feature: str, name: str, setup: Setup) -> None:
+    """Refuse algorithms and models whose clients tell more than the change of the model and scalars of stated ranges.
+
+    Neither the noise nor the masks cover anything else that is sent, such as control variates or batch statistics. What
+    the server broadcasts is made of the means, and tells no more than they do.
+
+    Args:
+        feature: how the message names what is asked for.
+        name: of the algorithm, for the message.
+        setup: of the run; its algorithm's first two rounds are looked at, and its model must send no buffers.
+    """
+    algorithm, buffers = setup.algorithm, setup.shared(setup.network.buffers)
+    message, _ = rehearse(setup, start(setup, {}), algorithm.exchanges(0)[-1])
+    ranges = algorithm.ranges(norm=1.0)
+    before = [exchange.action for round in (0, 1) for exchange in algorithm.exchanges(round)[:-1]]
+    more = [f"{action} (before training)" for action in dict.fromkeys(before)]
+    for sent, value in message.items():
+        if sent != "delta" and (value.dim() or sent not in ranges):
+            more.append(f"{sent} ({'a vector' if value.dim() else 'a number without a stated range'})")
+    if more:
+        raise ConfigurationError(
+            f"{feature} is for algorithms whose clients send the change of the model, and beside it only numbers of a "
+            f"stated range, such as fedsps, fedavg, fedexp or fedpolyak; {name} also sends {', '.join(more)}"
+        )
+    if buffers:
+        raise ConfigurationError(
+            f"{feature} does not cover a model's buffers, and this one has {min(buffers)}: use group norm "
+            "instead of batch norm (norm = group for resnet18) or leave it to the clients (local-batch-norm), and "
+            "attributes instead of buffers for constants"
+        )
 
 
 def accept(content: RecordDict, message: Tensors, trace: Trace | None, state: State) -> Answer:

@@ -246,13 +246,13 @@ class Site:
     def work(self, content: RecordDict) -> RecordDict:
         """The client's share of an exchange, from Flower's records to Flower's records.
 
-        With differential privacy the message is the clipped change alone: no trace and no buffers leave the client.
+        With differential privacy the message is clipped, and no trace and no buffers leave the client.
         """
         model, buffers, received = (wire.tensors(content, name, self.network.x) for name in (*wire.MODEL, "received"))
         done, lost = self.share(wire.values(content, "ask"), model["x"], buffers, received)
         if self.config.privacy is not None:
             self.policy.spend(self.state_dir, self.config.privacy)
-            clipped = {"delta": self.config.privacy.clip(done.message["delta"])}
+            clipped = self.config.privacy.clip(done.message)
             facts = wire.facts(gradients=done.gradients, lost=lost)
             return RecordDict({"message": wire.arrays(clipped), "facts": facts})
         trace = (

@@ -151,7 +151,8 @@ class RunConfig:
                 f"differential privacy needs clip-norm and noise-multiplier; got {self.clip_norm:g} and "
                 f"{self.noise_multiplier:g} (to clip without noise: mean = 'clipped:1.0')"
             )
-        return Privacy(self.clip_norm, self.noise_multiplier, self.delta)
+        ranges = self.built.ranges(self.clip_norm, private=True)
+        return Privacy(self.clip_norm, self.noise_multiplier, self.delta, ranges)
 
     @cached_property
     def columns(self) -> "Columns | None":

@@ -40,15 +40,14 @@ class PlainTransport:
     digest: str
     tells = True
 
-    @property
-    def mean(self) -> Mean:
-        """What is taken for the mean: as configured, or with the noise of differential privacy."""
+    def mean(self, name: str) -> Mean:
+        """What is taken for the mean of values of this name: as configured, or with the noise of privacy."""
         config = self.membership.config
-        return parse_mean(config.mean) if config.privacy is None else config.privacy.mean
+        return parse_mean(config.mean) if config.privacy is None else config.privacy.mean(name)
 
     def check(self, setup: Setup) -> None:
         """Every algorithm and model can be carried; a mean that there is not is refused."""
-        _ = self.mean
+        _ = self.mean("delta")
 
     def least(self, audience: int) -> int:
         """The configured minimum cohort, or all of an audience that is smaller."""
@@ -72,8 +71,9 @@ class PlainTransport:
         """
         message, trace = rehearse(setup, state, exchange)
         sent = replace(state, buffers=setup.shared(state.buffers))
-        if self.membership.config.privacy is not None:
-            trace = None  # nor are buffers sent
+        privacy = self.membership.config.privacy
+        if privacy is not None:
+            message, trace = privacy.clip(message), None  # nor are buffers sent
         received = wire.arrays(exchange.broadcast(state.server))
         model = wire.model(state.x, state.buffers)
         requests = {
@@ -102,7 +102,7 @@ class PlainTransport:
             except DataError as error:
                 events.append(f"client {client}: {error}")
         config = self.membership.config
-        factor = config.far_factor if config.privacy is None else 0  # there changes are clipped, and absence would tell
+        factor = config.far_factor if privacy is None else 0  # there changes are clipped, and absence would tell
         for client, why in far_above(heard.sound, factor).items():
             del heard.sound[client]
             heard.far.add(client)
@@ -113,7 +113,8 @@ class PlainTransport:
         """The mean of the answers that count; of a diverged run NaN, over all of them."""
         answers = dict(sorted((heard.sound | heard.infinite).items())) if diverged else heard.sound
         clients = np.array(list(answers), dtype=np.int64)
-        return combine(setup, state, exchange, clients, list(answers.values()), no_mean if diverged else self.mean)
+        means = (lambda name: no_mean) if diverged else self.mean
+        return combine(setup, state, exchange, clients, list(answers.values()), means)
 
     def evaluate(self, setup: Setup, state: State) -> Scores:
         """Ask all clients for their scores. Losses that are not finite are left out, unless half of them are such.

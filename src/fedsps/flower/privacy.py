@@ -1,4 +1,4 @@
-"""Differential privacy of a client's whole data: its change is clipped, the mean gets noise, epsilon says the rest.
+"""Differential privacy of a client's whole data: its message is clipped, the mean gets noise, epsilon says the rest.
 
     client:  v_i = delta_i min(1, C / ||delta_i||)
     server:  mean = (1/n) sum_i v_i + (z C / n) N(0, I)
@@ -6,13 +6,28 @@
 C is the clipping norm, z the noise multiplier, n the clients that answered. The server is trusted: it sees each v_i,
 and draws the noise.
 
+Scalars that some algorithms send beside the change are clipped to ranges `m +- r` and get noise `(z_j r / n) N(0, 1)`.
+If one client is replaced, the sums move by at most `2 C` and `2 r`; in units of their noise these are `2 / z_0` for the
+change and `2 / z_j` for each scalar. All of them together are one Gaussian mechanism, which moves by the root of the
+sum of squares. So epsilon is that of z and the change alone if
+
+    1 / z_0^2 + sum_j 1 / z_j^2 = 1 / z^2
+
+The K scalars share a tenth of this budget alike, the change has the rest, and 5 % more noise than without them:
+
+    z_0 = z / sqrt(0.9),    z_j = z sqrt(K / 0.1)
+
 References:
     McMahan, Ramage, Talwar, Zhang: Learning Differentially Private Recurrent Language Models, ICLR 2018.
+    Andrew, Thakkar, McMahan, Ramaswamy: Differentially Private Learning with Adaptive Clipping, NeurIPS 2021
+    (theorem 1: a vector and a number with noise of their own, as one mechanism).
 """
 
+import math
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,9 +35,13 @@ import torch
 from torch import Tensor
 
 from fedsps.checks import count, positive
-from fedsps.engine.setup import Setup
+from fedsps.core.contract import Ranges
+from fedsps.core.vectors import Tensors, mean
 from fedsps.errors import ConfigurationError
-from fedsps.rules.aggregation import clip, clipped
+from fedsps.rules.aggregation import Mean, clip, clipped
+
+SCALARS = 0.1
+"""The part of `1 / z^2` that all scalars share, where an algorithm sends any."""
 
 
 @dataclass(frozen=True)
@@ -30,20 +49,26 @@ class Privacy:
     """Gaussian noise on the mean of clipped changes, `std = noise_multiplier * clip_norm / clients that answered`.
 
     Two federations are neighbours if one client's whole data is replaced (their number is public). Replacing it changes
-    the sum of the clipped changes by at most `2 clip_norm`.
+    the sum of the clipped changes by at most `2 clip_norm`. Scalars beside the change are part of the same bound, see
+    the head of this file.
 
     Args:
         clip_norm: the largest norm of a client's change (C).
         noise_multiplier: the std of the noise on the sum, in clipping norms (z).
         delta: epsilon is told for this delta; choose it far below 1 / clients.
+        ranges: of the scalars that clients send beside the change; others they do not send.
 
-    >>> Privacy(clip_norm=1.0, noise_multiplier=2.0).clip(torch.tensor([3.0, 4.0]))
-    tensor([0.6000, 0.8000])
+    >>> private = Privacy(clip_norm=1.0, noise_multiplier=3.0, ranges={"loss": (0.0, 2.0)})
+    >>> private.clip({"delta": torch.tensor([3.0, 4.0]), "loss": torch.tensor(2.5), "other": torch.tensor(1.0)})
+    {'delta': tensor([0.6000, 0.8000]), 'loss': tensor(2.)}
+    >>> [round(multiplier, 3) for multiplier in private.multipliers]
+    [3.162, 9.487]
     """
 
     clip_norm: float
     noise_multiplier: float
     delta: float = 1e-5
+    ranges: Ranges = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("clip_norm", "noise_multiplier"):
@@ -51,21 +76,45 @@ class Privacy:
         if not 0 < self.delta < 1:
             raise ConfigurationError(f"delta must be above 0 and below 1; got {self.delta!r}")
 
-    def clip(self, change: Tensor) -> Tensor:
-        """What a client sends. A change that is not finite is sent as 0: that it is missing would tell of the data."""
-        if not change.isfinite().all():
-            return torch.zeros_like(change)
-        return clip(change, self.clip_norm)
+    @property
+    def multipliers(self) -> tuple[float, float]:
+        """The noise multipliers of the change and of each scalar, z_0 and z_j; without scalars z_0 is z."""
+        if not self.ranges:
+            return self.noise_multiplier, math.inf
+        scalar = self.noise_multiplier * math.sqrt(len(self.ranges) / SCALARS)
+        return self.noise_multiplier / math.sqrt(1 - SCALARS), scalar
 
-    def mean(self, values: Tensor, weights: Tensor) -> Tensor:
-        """The noisy mean, `[clients, d], [clients] -> [d]`; equal weights. Clipped again: the bound is kept here.
+    def clip(self, message: Tensors) -> Tensors:
+        """What a client sends: its change, and the scalars that have a range.
+
+        If a value is not finite, all are sent as 0: that they are missing would tell of the data.
+        """
+        sent = {name: message[name] for name in ("delta", *self.ranges)}
+        if not all(value.isfinite().all() for value in sent.values()):
+            sent = {name: torch.zeros_like(value) for name, value in sent.items()}
+        scalars = {name: sent[name].clamp(*bounds) for name, bounds in self.ranges.items()}
+        return {"delta": clip(sent["delta"], self.clip_norm)} | scalars
+
+    def mean(self, name: str) -> Mean:
+        """The noisy mean of the clients' values of this name; equal weights. Clipped again: the bound is kept here.
 
         A client that does not clip, out of error or malice, cannot weaken the others' privacy so. Sum and noise are in
         float64; the result has the dtype of the values.
         """
-        std = self.noise_multiplier * self.clip_norm / len(values)
+        return self._change if name == "delta" else partial(self._scalar, self.ranges[name])
+
+    def _change(self, values: Tensor, weights: Tensor) -> Tensor:
+        """`[clients, d], [clients] -> [d]`."""
+        std = self.multipliers[0] * self.clip_norm / len(values)
         noise = torch.from_numpy(gaussian(values.shape[-1])).to(values.device)
         return (clipped(values.double(), weights, self.clip_norm) + std * noise).to(values.dtype)
+
+    def _scalar(self, bounds: tuple[float, float], values: Tensor, weights: Tensor) -> Tensor:
+        """`[clients], [clients] -> []`. Noise may lead out of the range, where no mean can be: it is brought back."""
+        low, high = bounds
+        std = self.multipliers[1] * (high - low) / 2 / len(values)
+        noisy = mean(values.double().clamp(low, high), weights) + std * float(gaussian(1)[0])
+        return noisy.clamp(low, high).to(values.dtype)
 
     def claim(self, counted: Sequence[int], rounds: int, cohort: int) -> dict[str, Any]:
         """What can be said of a run in which the clients took part in so many of the rounds each.
@@ -175,29 +224,3 @@ def gaussian(size: int) -> np.ndarray[Any, np.dtype[np.float64]]:
     radius = np.sqrt(-2 * np.log((bits[0] + 1.0) / 2**53))  # of a uniform number in (0, 1]
     angle = 2 * np.pi * (bits[1] / 2**53)
     return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:size]
-
-
-def one_vector_only(feature: str, name: str, setup: Setup) -> None:
-    """Refuse algorithms and models whose clients tell more than one vector, the change of the model.
-
-    Neither the noise nor the masks cover anything else that is sent, such as control variates or batch statistics.
-
-    Args:
-        feature: how the message names what is asked for.
-        name: of the algorithm, for the message.
-        setup: of the run; its algorithm's first two rounds are looked at, and its model must send no buffers.
-    """
-    algorithm, buffers = setup.algorithm, setup.shared(setup.network.buffers)
-    more = [sent for part in algorithm.parts for sent in (*part.sends, *part.receives)]
-    more += [exchange.action for round in (0, 1) for exchange in algorithm.exchanges(round)[:-1]]
-    if more:
-        raise ConfigurationError(
-            f"{feature} is for algorithms whose clients send the change of the model alone, such as fedsps, feddecsps, "
-            f"fedavg or fedams; {name} exchanges {', '.join(dict.fromkeys(more))} as well"
-        )
-    if buffers:
-        raise ConfigurationError(
-            f"{feature} does not cover a model's buffers, and this one has {min(buffers)}: use group norm "
-            "instead of batch norm (norm = group for resnet18) or leave it to the clients (local-batch-norm), and "
-            "attributes instead of buffers for constants"
-        )

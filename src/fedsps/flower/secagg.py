@@ -2,7 +2,8 @@
 
 Flower 1.41 has the protocol in its legacy interface only, for one round over one vector a client. That is all that is
 used of it here: the round is asked for by the same server as any other, the change is computed by a site like any
-other. Beside the change travel a few numbers of which the server learns the sum alone (`BESIDE`).
+other. Beside the change travel a few numbers of which the server learns the sum alone: the scalars that the algorithm
+sends, each as a few digits (`digits`), and `BESIDE`.
 
 Each pair of neighbours masks its vectors by numbers that cancel in the sum; shares of the keys let the others take off
 the masks of whoever drops out. Values are clipped to a range and rounded, so the sum is exact up to that.
@@ -14,6 +15,7 @@ References:
     CCS 2020.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -32,19 +34,20 @@ from flwr.server.workflow.constant import MAIN_CONFIGS_RECORD, MAIN_PARAMS_RECOR
 from flwr.serverapp import ServerApp
 from torch import Tensor, nn
 
-from fedsps.core.contract import Exchange
+from fedsps.core.algorithm import Algorithm
+from fedsps.core.contract import Exchange, Ranges
 from fedsps.core.streams import Indices
-from fedsps.core.vectors import bytes_of
+from fedsps.core.vectors import Tensors, bytes_of, scalars
 from fedsps.data.clients import Samples
 from fedsps.engine.answer import Answer
 from fedsps.engine.round import Collected
 from fedsps.engine.session import Scores, check_bound
 from fedsps.engine.setup import Setup, State
 from fedsps.errors import ConfigurationError, DataError, LowerBoundError
+from fedsps.flower.check import bounded_only
 from fedsps.flower.client import AROUND, LeavesRoundError, Site, SiteData, make_client_app
 from fedsps.flower.membership import Membership
 from fedsps.flower.plain import request
-from fedsps.flower.privacy import one_vector_only
 from fedsps.flower.protocol import BELOW, INFINITE, Asked, checked_shares
 from fedsps.flower.server import server_app
 from fedsps.flower.transport import Heard
@@ -55,12 +58,13 @@ BESIDE = ("loss", "stepsize", "clipped", "known")
 """What travels behind the change: the client's mean loss and stepsize, the range if a value is beyond it or 0, and half
 of the range, which everybody knows: its mean is wrong if a vector was damaged or a mask is left."""
 STEPS = 2**22  # to which the range is rounded
+DIGITS = 3  # of a scalar, in base STEPS
 
 
 def secagg_client_app(
     model: Callable[[Context], nn.Module], data: Callable[[Context], SiteData], loss: Loss = F.cross_entropy
 ) -> ClientApp:
-    """As `client_app`, for algorithms that send delta alone; what leaves the client is masked.
+    """As `client_app`, for algorithms that send delta and scalars of stated ranges; what leaves the client is masked.
 
     The server gets no sizes, losses or scores of a single client, and of an error its type alone.
 
@@ -78,7 +82,7 @@ def secagg_server_app(
     test: Callable[[Context], Samples] | None = None,
     loss: Loss = F.cross_entropy,
 ) -> ServerApp:
-    """As `server_app`, for algorithms that send delta alone; the clients evaluate nothing.
+    """As `server_app`, for algorithms that send delta and scalars of stated ranges; the clients evaluate nothing.
 
     Args:
         model: makes the module; it must have no buffers, but for those that stay at the clients.
@@ -93,19 +97,52 @@ def train(site: Site, content: RecordDict) -> RecordDict:
 
     Args:
         site: the client.
-        content: Flower's legacy instructions: the model, and the request as its configuration.
+        content: Flower's legacy instructions: the model and what the server broadcasts, in the order of the parts'
+            `receives`, and the request as its configuration.
     """
     instructions = legacy.recorddict_to_fitins(content, keep_input=True)
-    x = torch.from_numpy(parameters_to_ndarrays(instructions.parameters)[0]).to(site.network.x.device)
-    done, _ = site.share(instructions.config, x, site.network.buffers, {})
-    values = vector(done, int(instructions.config["round"]), site.partition, float(instructions.config["range"]))
+    arrays = parameters_to_ndarrays(instructions.parameters)
+    x, *broadcast = (torch.from_numpy(array).to(site.network.x.device) for array in arrays)
+    names = [name for part in site.config.built.parts for name in part.receives]
+    done, _ = site.share(instructions.config, x, site.network.buffers, dict(zip(names, broadcast, strict=True)))
+    limit = float(instructions.config["range"])
+    ranges = ranges_of(site.config.built, x, limit)
+    values = vector(done, int(instructions.config["round"]), site.partition, limit, ranges)
     parameters = ndarrays_to_parameters([values])
     result = FitRes(Status(Code.OK, ""), parameters, num_examples=1, metrics={"gradients": done.gradients})
     return legacy.fitres_to_recorddict(result, keep_input=False)
 
 
-def vector(done: Answer, round: int, client: int, limit: float) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """The client's change and, behind it, `BESIDE`: `[d] -> [d + 4]`, float64.
+def ranges_of(algorithm: Algorithm, x: Tensor, limit: float) -> Ranges:
+    """The ranges of the scalars that clients send, if each weight changes by at most `limit`."""
+    return algorithm.ranges(norm=limit * math.sqrt(len(x)))
+
+
+def digits(value: float, low: float, high: float) -> list[int]:
+    """A scalar of a range as `DIGITS` whole numbers d_k from 0 to B = `STEPS`; beyond the range, its nearer end.
+
+        value = low + (high - low) (d_1 / B + d_2 / B^2 + d_3 / B^3)
+
+    The protocol rounds a number to one of B steps, too coarse for a scalar that is far smaller than its range may be.
+    Digits lie on the steps and are not rounded, so that their sums over clients, and the sum of scalars that these
+    give, are exact: to 2^-66 of the range, and to float64's own rounding. (If the protocol's range is no power of two,
+    float64 misses a step by some 1e-10 of it, and with that chance a digit is off by one.)
+
+    >>> digits(0.75, 0.0, 1.0), digits(2.0**-40, 0.0, 1.0), digits(7.0, 0.0, 1.0)
+    ([3145728, 0, 0], [0, 16, 0], [4194304, 0, 0])
+    """
+    rest, found = min(max((value - low) / (high - low), 0.0), 1.0), []
+    for _ in range(DIGITS):
+        rest *= STEPS  # a power of two: nothing is lost
+        found.append(math.floor(rest))
+        rest -= found[-1]
+    return found
+
+
+def vector(
+    done: Answer, round: int, client: int, limit: float, ranges: Ranges
+) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """The client's change and, behind it, the digits of its K scalars and `BESIDE`: `[d] -> [d + 3 K + 4]`, float64.
 
     The server can check no vector that it does not see, so what is wrong with one is found here.
 
@@ -114,6 +151,7 @@ def vector(done: Answer, round: int, client: int, limit: float) -> np.ndarray[An
         round: 0, 1, ...
         client: its number.
         limit: the largest absolute value that the protocol carries; larger ones are clipped to it.
+        ranges: of the scalars; what is beyond them is clipped too.
 
     Raises:
         LeavesRoundError: the change or a loss is not finite, or a loss fell below its bound.
@@ -121,27 +159,56 @@ def vector(done: Answer, round: int, client: int, limit: float) -> np.ndarray[An
     >>> from fedsps.core.contract import Trace
     >>> trace = Trace(losses=torch.tensor([0.5, 0.25]), stepsizes=torch.tensor([1.0, 3.0]), gap=torch.tensor(0.25))
     >>> done = Answer({"delta": torch.tensor([0.25, -9.0])}, {}, {}, trace, gradients=2)
-    >>> vector(done, round=0, client=0, limit=8.0).tolist()
+    >>> vector(done, round=0, client=0, limit=8.0, ranges={}).tolist()
     [0.25, -9.0, 0.375, 2.0, 8.0, 4.0]
     """
     assert done.trace is not None, "the one exchange is training"
-    means = torch.stack([done.trace.losses.mean(), done.trace.stepsizes.mean()])
-    values = torch.cat([done.message["delta"].cpu().double(), means.cpu().double()])
-    if not values.isfinite().all():
+    delta = done.message["delta"].cpu().double()
+    means = torch.stack([done.trace.losses.mean(), done.trace.stepsizes.mean()]).cpu().double()
+    values = torch.cat([delta, means])
+    numbers = {name: float(done.message[name]) for name in ranges}
+    if not values.isfinite().all() or not np.isfinite(list(numbers.values())).all():
         raise LeavesRoundError(INFINITE)
     try:
         check_bound(round + 1, done.trace.as_cohort, np.array([client]))
     except LowerBoundError:
         raise LeavesRoundError(BELOW) from None
-    clipped = bool((values.abs() > limit).any())
-    return np.append(values.numpy(), [limit * clipped, limit / 2])
+    beyond = [name for name, (low, high) in ranges.items() if not low <= numbers[name] <= high]
+    clipped = bool((values.abs() > limit).any()) or bool(beyond)
+    places = np.array([place for name in ranges for place in digits(numbers[name], *ranges[name])], dtype=np.float64)
+    return np.concatenate([delta, 2 * limit / STEPS * places - limit, means, [limit * clipped, limit / 2]])
+
+
+def message_of(mean: Tensor, x: Tensor, clients: int, limit: float, ranges: Ranges) -> Tensors:
+    """The mean of the messages out of the mean of so many vectors: the change, and the scalars from their digits.
+
+    Args:
+        mean: of the clients' vectors, `[d + 3 K + 4]`.
+        x: the server's point, `[d]`, for the dtype and the device.
+        clients: that are in the mean.
+        limit: the largest absolute value that the protocol carries.
+        ranges: of the scalars.
+
+    >>> sent = [*torch.tensor(digits(0.75, 0.0, 1.0)) * 16 / STEPS - 8, 0.5, 1.0, 0.0, 4.0]
+    >>> message_of(torch.tensor([0.25, *sent]).double(), torch.zeros(1), 1, limit=8.0, ranges={"length": (0.0, 1.0)})
+    {'delta': tensor([0.2500]), 'length': tensor(0.7500)}
+    """
+    places = torch.tensor([float(STEPS) ** -place for place in range(1, DIGITS + 1)], dtype=torch.float64)
+    sums = ((mean[len(x) : -len(BESIDE)] + limit) / (2 * limit) * STEPS * clients).round().view(-1, DIGITS)
+    shares = (sums @ places / clients).clamp(0, 1).tolist()
+    numbers = {
+        name: scalars(x, low + (high - low) * share)
+        for (name, (low, high)), share in zip(ranges.items(), shares, strict=True)
+    }
+    return {"delta": mean[: len(x)].to(x)} | numbers
 
 
 def fault(mean: Tensor, clients: int, limit: float) -> str | None:
     """What is wrong with the mean of so many vectors; None if nothing is seen.
 
     Damaged vectors, wrong masks and weights other than 1 are seen. A client that knows the protocol and lies about its
-    change is not: it can leave the known numbers as they should be.
+    change or a scalar is not: it can leave the known numbers as they should be. But no digit's mean is taken that is
+    beyond `limit`: whoever lies, the mean of a scalar is in its range.
 
     >>> fault(torch.tensor([0.1, 0.5, 1.0, 0.0, 4.0]), clients=5, limit=8.0)
     >>> fault(torch.tensor([0.1, 0.5, 1.0, 20.8, 4.0]), clients=5, limit=8.0)
@@ -188,7 +255,7 @@ class SecureTransport:
     def check(self, setup: Setup) -> None:
         """Refuse what does not go with sums of masked vectors."""
         config = self.membership.config
-        one_vector_only("secure aggregation", config.algorithm, setup)
+        bounded_only("secure aggregation", config.algorithm, setup)
         for name, value, only in (("weights", config.plan.weights, "uniform"), ("mean", config.mean, "mean")):
             if value != only:
                 raise ConfigurationError(f"secure aggregation knows sums alone: {name} must be {only!r}; got {value!r}")
@@ -208,8 +275,10 @@ class SecureTransport:
         If it broke off because some clients were silent, it is tried again without them, if enough are left.
         """
         config, nodes = self.membership.config, self.membership.nodes
-        x = ndarrays_to_parameters([state.x.cpu().numpy()])
+        down = [state.x, *exchange.broadcast(state.server).values()]
+        x = ndarrays_to_parameters([value.cpu().numpy() for value in down])
         limit = config.clipping_range
+        behind = DIGITS * len(ranges_of(setup.algorithm, state.x, limit)) + len(BESIDE)
         there = [client for client in audience.tolist() if client in nodes]
         least = needed(len(audience) + len(heard.refused))
         if len(there) < least:
@@ -220,7 +289,7 @@ class SecureTransport:
             for client in (answering if len(answering) >= least else there)
         }
         clients = {nodes[client]: client for client in there}
-        asked = Asked(self.membership.courier, requests, len(state.x) + len(BESIDE), config.deadline)
+        asked = Asked(self.membership.courier, requests, len(state.x) + behind, config.deadline)
         broke = self._aggregate(asked, state.round, least)
         heard.infinite.update({clients[node]: None for node in asked.left(INFINITE)})
         bound = f"round {state.round + 1}: {BELOW}; set `lower` lower. The losses are in the clients' logs"
@@ -246,30 +315,34 @@ class SecureTransport:
     def combine(self, setup: Setup, state: State, exchange: Exchange, heard: Heard, diverged: bool) -> Collected:
         """The mean over the clients in the sum; of a diverged run NaN, on which a session ends."""
         clients = np.array(sorted(heard.infinite if diverged else heard.sound), dtype=np.int64)
+        limit = self.membership.config.clipping_range
+        ranges = ranges_of(setup.algorithm, state.x, limit)
+        down = [state.x, *exchange.broadcast(state.server).values()]
         collected = Collected(
             clients=clients,
-            mean={"delta": torch.full_like(state.x, torch.nan)},
+            mean={"delta": torch.full_like(state.x, torch.nan)}
+            | {name: scalars(state.x, torch.nan) for name in ranges},
             buffers=state.buffers,
             states=state.clients,
             trace=None,
             gradients=0,
             bytes_up=0,
-            bytes_down=len(clients) * bytes_of([state.x]),
+            bytes_down=len(clients) * bytes_of(down),
             ledger=state.ledger,
         )
         if diverged:
             return collected
         asked: Asked = next(iter(heard.sound.values()))
-        delta, (loss, stepsize, clipped, _) = asked.mean[: -len(BESIDE)], asked.mean[-len(BESIDE) :].tolist()
-        limit = self.membership.config.clipping_range
+        loss, stepsize, clipped, _ = asked.mean[-len(BESIDE) :].tolist()
         many = round(clipped / limit * len(clients))
+        where = f"{limit:g}" + (f", or at the range of {', '.join(ranges)}" if ranges else "")
         return replace(
             collected,
-            mean={"delta": delta.to(state.x)},
+            mean=message_of(asked.mean, state.x, len(clients), limit, ranges),
             gradients=asked.gradients,
             bytes_up=8 * (1 + len(asked.mean)) * len(clients),  # masked numbers, and the masked weight
             means={"cohort_loss": loss, "stepsize_mean": stepsize},
-            events=(f"values of {many} clients were clipped at {limit:g}",) if many else (),
+            events=(f"values of {many} clients were clipped at {where}",) if many else (),
         )
 
     def evaluate(self, setup: Setup, state: State) -> Scores:

@@ -33,11 +33,12 @@ from fedsps.engine.session import Scores, Session, on_held_out
 from fedsps.engine.setup import Setup, State, start
 from fedsps.errors import ConfigurationError, DataError, FedspsError
 from fedsps.flower import versions
+from fedsps.flower.check import bounded_only
 from fedsps.flower.config import COLUMNS, RunConfig
 from fedsps.flower.courier import Courier
 from fedsps.flower.membership import Membership
 from fedsps.flower.plain import PlainTransport, whereabouts
-from fedsps.flower.privacy import epsilon, explain, one_vector_only
+from fedsps.flower.privacy import epsilon, explain
 from fedsps.flower.store import NEVER
 from fedsps.flower.table import given, together
 from fedsps.flower.transport import Heard, MakeTransport, Transport
@@ -241,7 +242,7 @@ def _setup(config: RunConfig, data: ClientData, network: Network) -> Setup:
         )
     setup = config.setup(network, data)
     if config.privacy is not None:
-        one_vector_only("differential privacy (clip-norm)", config.algorithm, setup)
+        bounded_only("differential privacy (clip-norm)", config.algorithm, setup)
     if setup.own_layers is not None and config.plan.restore_best:
         raise ConfigurationError("restore-best is not for local-batch-norm: sites keep their layers of the last round")
     if config.minimum_cohort > data.clients:

@@ -7,13 +7,14 @@ import torch
 from torch import Tensor
 
 from fedsps.checks import positive
-from fedsps.core.contract import Seen
+from fedsps.core.contract import Ranges, Seen
 from fedsps.core.vectors import Tensors, rounded, scalars
 from fedsps.rules.polyak import PolyakRule
 
 __all__ = ["CommonStepsize"]
 
 RANGE = 30.0  # of log ratios that are reported: e^-30 to e^30
+PRIVATE_RANGE = 5.0  # under differential privacy, whose noise grows with it: 0.0067 to 148
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,14 @@ class CommonStepsize(PolyakRule):
     def conclude(self, state: Tensors, seen: Seen, delta: Tensor) -> tuple[Tensors, Tensors]:
         """Send the mean of `log ratio` over the local steps of the round."""
         return {"log_ratio": state["log_ratio"]}, state
+
+    def ranges(self, norm: float) -> Ranges:
+        """Log ratios are clipped as they are made."""
+        return {"log_ratio": (-RANGE, RANGE)}
+
+    def private_ranges(self, norm: float) -> Ranges:
+        """Most stepsizes that are of use lie in a narrower range."""
+        return {"log_ratio": (-PRIVATE_RANGE, PRIVATE_RANGE)}
 
     def absorb(self, state: Tensors, mean: Tensors, participation: float) -> Tensors:
         """The next round's stepsize."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fedsps.checks import fraction
-from fedsps.core.contract import Trace
+from fedsps.core.contract import Ranges, Trace
 from fedsps.core.kinds import ServerRule
 from fedsps.core.vectors import Tensors, along, norm_sq, times
 
@@ -55,6 +55,10 @@ class DiagonalExtrapolation(ServerRule):
     def report(self, delta: Tensor, trace: Trace) -> Tensors:
         """Send the change and its squared length."""
         return {"delta": delta, "delta_norm_sq": norm_sq(delta)}
+
+    def ranges(self, norm: float) -> Ranges:
+        """A squared length is at most that of the longest change."""
+        return {"delta_norm_sq": (0.0, norm**2)}
 
     def __call__(self, state: Tensors, x: Tensor, mean: Tensors) -> tuple[Tensor, Tensors]:
         """Move by the extrapolated change in the metric."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fedsps.checks import count, fraction, positive
-from fedsps.core.contract import Seen
+from fedsps.core.contract import Ranges, Seen
 from fedsps.core.vectors import Tensors, norm_sq, scalars
 from fedsps.errors import ConfigurationError
 from fedsps.rules.common_stepsize import CommonStepsize
@@ -16,6 +16,8 @@ __all__ = ["PlateauStepsize"]
 
 LINE = ("line_rounds", "line_time", "line_loss", "line_tt", "line_tl", "line_ll")
 """The sums of a straight line through some rounds' losses: how many, both means, and the centred products."""
+
+MOST = 1e9  # of a loss above its bound, where a sum must know a bound
 
 
 @dataclass(frozen=True)
@@ -106,8 +108,20 @@ class PlateauStepsize(CommonStepsize):
         message, state = super().conclude(state, seen, delta)
         return message | {"first_gap": state["first_gap"]}, state
 
+    def ranges(self, norm: float) -> Ranges:
+        """Gaps are not below 0, and have no largest value of their own: one far above all of use.
+
+        Under differential privacy they are left out (`private_ranges` is that of the common stepsize).
+        """
+        return super().ranges(norm) | {"first_gap": (0.0, MOST)}
+
     def absorb(self, state: Tensors, mean: Tensors, participation: float) -> Tensors:
-        """The next round's stepsize and factor; after a decision a new line begins."""
+        """The next round's stepsize and factor; after a decision a new line begins.
+
+        Without the first steps' gaps, which differential privacy leaves out, nothing is decided: s stays 1.
+        """
+        if "first_gap" not in mean:
+            return super().absorb(state, mean, participation)
         if "delta" not in mean:
             raise ConfigurationError("the plateau stepsize needs a server rule to which clients send delta, as average")
         line = with_loss({name: state[name] for name in LINE}, mean["first_gap"])
