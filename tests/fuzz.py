@@ -2,6 +2,8 @@
 
     python tests/fuzz.py                        100 000 inputs over all readers (make fuzz)
     python tests/fuzz.py --inputs 500 csv npz   fewer, of some readers
+    python tests/fuzz.py --coverage csv         inputs that reach new lines of one reader are kept and changed further, by
+                                                atheris where it is installed (pip install atheris)
 
 Most inputs are sound ones with a few changes: bytes put in, taken out or overwritten, numbers of a header made huge,
 values of a JSON file replaced. `tests/test_fuzz.py` tries 3 000 of them in the suite.
@@ -22,6 +24,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -329,9 +332,8 @@ def bounded_memory(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_AS, before)
 
 
-def attempt(reader: Reader, inputs: int, *, derandomize: bool) -> dict[str, int]:
-    """Read so many inputs; how many were read, and how many refused. Any other error is Hypothesis' to show."""
-    found = {"read": 0, "refused": 0}
+def trial(reader: Reader, inputs: int, found: dict[str, int], *, derandomize: bool) -> Callable[[], None]:
+    """A test of so many inputs, which counts those that were read, and those that were refused."""
 
     @settings(
         max_examples=inputs,
@@ -349,23 +351,55 @@ def attempt(reader: Reader, inputs: int, *, derandomize: bool) -> dict[str, int]
         except FedspsError:
             found["refused"] += 1
 
+    return try_one
+
+
+def attempt(reader: Reader, inputs: int, *, derandomize: bool) -> dict[str, int]:
+    """Read so many inputs; how many were read, and how many refused. Any other error is Hypothesis' to show."""
+    found = {"read": 0, "refused": 0}
+    try_all = trial(reader, inputs, found, derandomize=derandomize)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a library's own words about a damaged file
         reader.read(reader.sound)  # what it takes once, such as threads, is not the input's doing
         with bounded_memory(MEMORY):
-            try_one()
+            try_all()
     return found
+
+
+def guided(reader: Reader, inputs: int, folder: Path) -> None:
+    """Read so many inputs that atheris makes out of those that reached new lines; it ends the process itself."""
+    try:
+        import atheris
+    except ImportError:
+        sys.exit("--coverage needs atheris: pip install atheris")
+    for name, module in list(sys.modules.items()):
+        if name.startswith("fedsps."):
+            for value in vars(module).values():
+                if isinstance(value, FunctionType) and value.__module__ == name:
+                    atheris.instrument_func(value)
+    one = trial(reader, 1, {"read": 0, "refused": 0}, derandomize=False).hypothesis.fuzz_one_input
+    options = [f"-runs={inputs}", f"-artifact_prefix={folder}/", "-timeout=60", "-rss_limit_mb=4096"]
+    warnings.simplefilter("ignore")
+    atheris.Setup([sys.argv[0], *options], one)
+    atheris.Fuzz()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("readers", nargs="*", help="some of them; all if none is named")
     parser.add_argument("--inputs", type=int, default=100_000, help="over all of these readers (default: %(default)s)")
+    parser.add_argument("--coverage", action="store_true", help="of one reader, guided by atheris")
     arguments = parser.parse_args()
+    if arguments.coverage and len(arguments.readers) != 1:
+        parser.error("--coverage takes one reader")
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         known = readers(Path(folder))
         chosen = arguments.readers or list(known)
+        if unknown := set(chosen) - set(known):
+            parser.error(f"there is no reader {', '.join(sorted(unknown))}: {', '.join(known)}")
+        if arguments.coverage:
+            guided(known[chosen[0]], arguments.inputs, Path(folder))
         for name in chosen:
             began = time.monotonic()
             found = attempt(known[name], -(-arguments.inputs // len(chosen)), derandomize=False)
