@@ -26,7 +26,7 @@ from fedsps.model.device import placed
 from fedsps.model.logistic import network_of
 from fedsps.model.network import kind_of_outputs
 from fedsps.runs.checkpoint import SWEEP, Checkpoint, fingerprint, forget, saved_rounds
-from fedsps.runs.fingerprint import fingerprint_of
+from fedsps.runs.fingerprint import digest_of, fingerprint_of
 from fedsps.runs.result import Result, frame, provenance
 from fedsps.runs.run import run
 from fedsps.runs.scores import client_table, start_facts
@@ -213,8 +213,12 @@ def load_setup(spec: Spec) -> tuple[Loaded, Setup]:
     loaded = spec.task.load(spec.plan.seed, spec.files.get("data"))
     network = network_of(placed(loaded.model, spec.plan.device), loaded.loss)
     data = suited(network, loaded.clients)
-    facts = loaded.facts | {"fingerprint": fingerprint_of(loaded.model, [loaded.clients], loaded.loss)}
-    loaded = replace(loaded, facts=facts)
+    given = [loaded.clients] if loaded.test is None else [loaded.clients, loaded.test]
+    prints = {
+        "fingerprint": fingerprint_of(loaded.model, given, loaded.loss),
+        "start": digest_of(loaded.model.state_dict()),
+    }
+    loaded = replace(loaded, facts=loaded.facts | prints)
     return loaded, Setup(plan=spec.plan, network=network, data=data, algorithm=spec.named.build())
 
 
