@@ -16,6 +16,11 @@ from fedsps.data.clients import ClientData
 from fedsps.model.network import Loss
 
 
+def prints_of(model: nn.Module, given: Sequence[ClientData], loss: Loss) -> dict[str, str]:
+    """What a result notes of them: the `fingerprint`, and the `start` of training, which seeds draw anew."""
+    return {"fingerprint": fingerprint_of(model, given, loss), "start": digest_of(model.state_dict())}
+
+
 def fingerprint_of(model: nn.Module, given: Sequence[ClientData], loss: Loss) -> str:
     """By which runs on another model, other data or another loss are told apart; the start of training is not in it."""
     shapes = [(name, tuple(one.shape), str(one.dtype)) for name, one in model.state_dict().items()]

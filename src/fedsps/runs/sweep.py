@@ -26,7 +26,7 @@ from fedsps.model.device import placed
 from fedsps.model.logistic import network_of
 from fedsps.model.network import kind_of_outputs
 from fedsps.runs.checkpoint import SWEEP, Checkpoint, fingerprint, forget, saved_rounds
-from fedsps.runs.fingerprint import digest_of, fingerprint_of
+from fedsps.runs.fingerprint import prints_of
 from fedsps.runs.result import Result, frame, provenance
 from fedsps.runs.run import run
 from fedsps.runs.scores import client_table, start_facts
@@ -214,11 +214,7 @@ def load_setup(spec: Spec) -> tuple[Loaded, Setup]:
     network = network_of(placed(loaded.model, spec.plan.device), loaded.loss)
     data = suited(network, loaded.clients)
     given = [loaded.clients] if loaded.test is None else [loaded.clients, loaded.test]
-    prints = {
-        "fingerprint": fingerprint_of(loaded.model, given, loaded.loss),
-        "start": digest_of(loaded.model.state_dict()),
-    }
-    loaded = replace(loaded, facts=loaded.facts | prints)
+    loaded = replace(loaded, facts=loaded.facts | prints_of(loaded.model, given, loaded.loss))
     return loaded, Setup(plan=spec.plan, network=network, data=data, algorithm=spec.named.build())
 
 

@@ -27,7 +27,7 @@ from fedsps.model.logistic import network_of
 from fedsps.model.network import Loss, kind_of_outputs
 from fedsps.runs.callbacks import Progress
 from fedsps.runs.checkpoint import Checkpoint, fingerprint
-from fedsps.runs.fingerprint import digest_of, fingerprint_of
+from fedsps.runs.fingerprint import prints_of
 from fedsps.runs.result import Result, frame, provenance
 from fedsps.runs.scores import client_table, start_facts
 from fedsps.runs.spec import Spec
@@ -201,5 +201,4 @@ def described(
     named = name_of(algorithm)
     spec = Spec(algorithm=named.name, parameters=named.parameters, plan=plan)
     facts = {"clients": data.clients, "train_samples": len(data.targets), "model": type(model).__name__}
-    prints = {"fingerprint": fingerprint_of(model, given, loss), "start": digest_of(model.state_dict())}
-    return spec, facts | {"outputs": kind_of_outputs(loss)} | prints
+    return spec, facts | {"outputs": kind_of_outputs(loss)} | prints_of(model, given, loss)
