@@ -2,9 +2,10 @@
 
     python benchmarks/flower.py [--nodes 2 10] [--rounds 4] [--repeats 2] [--write]
 
-TLS, node keys and the gateway are on. Softmax regression of MNIST's shape, 5 local steps, batch 20, no evaluation: what
-is measured is the way of the messages. For each number of nodes two federations are up at once, one with warm nodes and
-one in Flower's way, and the three take turns. The first round of a run is not counted.
+TLS, node keys and the gateway are on. Softmax regression of MNIST's shape, 5 local steps, batch 20: what is measured is
+the way of the messages. Without evaluation, but for the line that says so, where all nodes evaluate every round. For each
+number of nodes two federations are up at once, one with warm nodes and one in Flower's way, and the four take turns. The
+first round of a run is not counted.
 """
 
 import json
@@ -19,18 +20,19 @@ from fedsps.deploy.run import run
 from fedsps.deploy.up import down, up
 
 APP = Path(__file__).parent / "flower_app"
-WAYS = {  # what is said of it: the federation, and whose rounds
-    "fedsps, warm nodes": ("warm", "fedsps"),
-    "fedsps, Flower's nodes": ("cold", "fedsps"),
-    "Flower's FedAvg and nodes": ("cold", "flower"),
+WAYS = {  # what is said of it: the federation, whose rounds, and how often they are evaluated
+    "fedsps, warm nodes": ("warm", "fedsps", 0),
+    "the same, all evaluate": ("warm", "fedsps", 1),
+    "fedsps, Flower's nodes": ("cold", "fedsps", 0),
+    "Flower's FedAvg and nodes": ("cold", "flower", 0),
 }
 SAYS = "seconds of each round: "
 
 
-def seconds(folder: Path, whose: str, rounds: int) -> list[float]:
+def seconds(folder: Path, whose: str, evaluate_every: int, rounds: int) -> list[float]:
     """Of each round of a run, but for the first."""
     lines: list[str] = []
-    asked = f'rounds={rounds + 1} bench.whose="{whose}" runs="{folder}/runs"'
+    asked = f'rounds={rounds + 1} bench.whose="{whose}" evaluate-every={evaluate_every} runs="{folder}/runs"'
     run(APP, folder, [asked], show=lines.append)
     said = [line for line in lines if line.startswith(SAYS)]
     if not said:
@@ -53,8 +55,8 @@ def main() -> None:
                 up(place / name, nodes, warm=name == "warm")
                 stack.callback(down, place / name)
             for _ in range(asked.repeats):
-                for way, (name, whose) in WAYS.items():
-                    times[way] += seconds(place / name, whose, asked.rounds)
+                for way, (name, whose, evaluate_every) in WAYS.items():
+                    times[way] += seconds(place / name, whose, evaluate_every, asked.rounds)
         theirs = statistics.median(times["Flower's FedAvg and nodes"])
         section.line(f"{nodes} nodes, {asked.repeats} x {asked.rounds} rounds")
         section.line(f"{'':28}{'s a round':>12}{'range':>18}{'times faster':>16}")

@@ -53,21 +53,39 @@ STATEFUL = ["scaffold", "feddecsps", "fedsps, paper smoothing", "fedavg, top-k",
 
 
 @pytest.mark.parametrize("name", STATEFUL)
-@pytest.mark.parametrize("after", [1, 6, 9])
-def test_a_killed_server_goes_on_where_it_was(name, after, tmp_path, by_registry):
-    """It dies after so many training messages, in mid-round: some clients have moved on already."""
-    whole = in_process.run(in_process.grid(tmp_path / "whole"), tmp_path / "whole", algorithm=name, cohort=3)
+@pytest.mark.parametrize(
+    ("after", "cohort", "evaluate_every"),
+    [(1, 3, 1), (6, 3, 1), (9, 3, 1), (6, 3, 0), (7, 0, 1), (12, 0, 1), (12, 0, 2)],
+)
+def test_a_killed_server_goes_on_where_it_was(name, after, cohort, evaluate_every, tmp_path, by_registry):
+    """It dies after so many training messages, in mid-round: some clients have moved on already.
+
+    Where rounds are evaluated, the clients may have trained for the round after one that was not saved.
+    """
+    settings = {"algorithm": name, "cohort": cohort, "evaluate_every": evaluate_every}
+    whole = in_process.run(in_process.grid(tmp_path / "whole"), tmp_path / "whole", **settings)
     grid = in_process.grid(tmp_path, spoil=in_process.crash_after(after))
     with pytest.raises(in_process.CrashError):
-        in_process.run(grid, tmp_path, algorithm=name, cohort=3)
+        in_process.run(grid, tmp_path, **settings)
     grid.spoil = None
-    resumed = in_process.run(grid, tmp_path, algorithm=name, cohort=3)
+    resumed = in_process.run(grid, tmp_path, **settings)
     assert torch.equal(in_process.weights(whole), in_process.weights(resumed))
     pd.testing.assert_frame_equal(whole.history.drop(columns="seconds"), resumed.history.drop(columns="seconds"))
 
 
+SLOW = "it is connected, but slow"
+
+
 @pytest.mark.parametrize("name", STATEFUL)
-def test_a_late_answer_leaves_no_trace(name, tmp_path, by_registry):
+@pytest.mark.parametrize(
+    ("evaluate_every", "clients", "events"),
+    [
+        (0, [5, 4, 5, 5], ["", f"client 1: no answer within 0.3 s: {SLOW}", "", ""]),
+        # it was asked for scores and training at once, and is back when the round begins
+        (1, [5, 5, 5, 5], [f"client 1: no scores (no answer within 0.6 s: {SLOW})", "", "", ""]),
+    ],
+)
+def test_a_late_answer_leaves_no_trace(name, evaluate_every, clients, events, tmp_path, by_registry):
     """A client whose answer came too late goes on, when it is back, as if it had not been asked."""
 
     def lose(grid):
@@ -91,18 +109,41 @@ def test_a_late_answer_leaves_no_trace(name, tmp_path, by_registry):
     late.spoil = lose(late)
     absent.app = keep(absent)
     found = [
-        in_process.run(one, tmp_path / folder, algorithm=name, deadline=0.3)
+        in_process.run(one, tmp_path / folder, algorithm=name, deadline=0.3, evaluate_every=evaluate_every)
         for one, folder in ((late, "late"), (absent, "absent"))
     ]
     assert torch.equal(*(in_process.weights(one) for one in found))
-    assert found[0].history["events"].tolist() == [
-        "",
-        "client 1: no answer within 0.3 s: it is connected, but slow; client 1: no scores (slow: it is connected, but "
-        "has not said yet that it is back)",
-        "",
-        "",
-    ]
-    assert found[0].history["clients"].tolist() == [5, 4, 5, 5]
+    if name == "mime" and evaluate_every:  # its first exchange goes with the scores, and the second is late
+        back = "client 1: no scores (slow: it is connected, but has not said yet that it is back)"
+        clients, events = [5, 4, 5, 5], ["", f"client 1: no answer within 0.3 s: {SLOW}; {back}", "", ""]
+    assert found[0].history["events"].tolist() == events
+    assert found[0].history["clients"].tolist() == clients
+
+
+@pytest.mark.parametrize("name", ["fedsps", "fedpolyak", "scaffold", "mime", "global b"])
+def test_scores_and_the_next_round_share_a_message(name, tmp_path, by_registry):
+    """The last round is evaluated alone, and so are clients that are not in the next round."""
+    grid = in_process.grid(tmp_path)
+    found = in_process.run(grid, tmp_path, algorithm=name, rounds=3, cohort=3)
+    alone = in_process.grid(tmp_path / "alone")
+    apart = in_process.run(alone, tmp_path / "alone", algorithm=name, rounds=3, cohort=3, evaluate_every=0)
+    assert torch.equal(in_process.weights(found), in_process.weights(apart))
+    kinds = [kind for kind, _ in grid.asked]
+    assert [one for one in kinds if one != "evaluate"] == [kind for kind, _ in alone.asked]
+    assert kinds.count("evaluate") == 2 + 2 + 5
+
+
+def test_a_run_that_ends_early_forgets_what_came_early(tmp_path):
+    """Patience ends it when the clients have trained for one more round already."""
+    settings = {"algorithm": "scaffold:client_stepsize=3", "rounds": 9, "patience": 1}
+    grid = in_process.grid(tmp_path)
+    found = in_process.run(grid, tmp_path, **settings)
+    rounds = len(found.history)
+    assert rounds < 9 and sum(kind == "train.train" for kind, _ in grid.asked) == 5 * (rounds + 1)
+    settings |= {"rounds": rounds, "patience": 0}
+    straight = in_process.run(in_process.grid(tmp_path / "straight"), tmp_path / "straight", **settings)
+    assert torch.equal(in_process.weights(found), in_process.weights(straight))
+    assert not list(tmp_path.glob("states/*/*/*")), "nor is there a state of it on the clients"
 
 
 def test_only_training_counts_as_taking_part(tmp_path):
@@ -146,12 +187,12 @@ def test_a_lost_state_is_named(tmp_path):
     assert found.history["events"].tolist() == ["", *["client 2: its state was lost, it started anew"] * 3]
 
 
-def test_states_are_kept_for_two_rounds_and_by_run(tmp_path, monkeypatch):
+def test_states_are_kept_for_three_rounds_and_by_run(tmp_path, monkeypatch):
     monkeypatch.setattr(Membership, "farewell", lambda *_: [])
     grid = in_process.grid(tmp_path)
     first = in_process.run(grid, tmp_path, algorithm="scaffold:client_stepsize=0.05")
     kept = sorted(path.name for path in (tmp_path / "states" / "4").rglob("*") if path.is_file())
-    assert kept == ["00000002-0.safetensors", "00000003-0.safetensors"]
+    assert kept == [f"0000000{round}-0.safetensors" for round in (1, 2, 3)]
     again = in_process.run(grid, tmp_path, algorithm="scaffold:client_stepsize=0.05")  # old states do not count
     assert torch.equal(in_process.weights(first), in_process.weights(again))
 
@@ -349,7 +390,7 @@ def test_a_finished_run_stays_until_the_next_has_a_round(tmp_path):
     with pytest.raises(in_process.CrashError):
         in_process.run(grid, tmp_path)
     assert fedsps.load(folder).summary["rounds"] == 4
-    grid.spoil = in_process.crash_after(7)
+    grid.spoil = in_process.crash_after(11)
     with pytest.raises(in_process.CrashError):
         in_process.run(grid, tmp_path)
     with pytest.raises(DataError, match="not the folder of a finished run"):

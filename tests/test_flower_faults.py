@@ -188,7 +188,7 @@ def test_bad_scores_are_left_out(scores, tmp_path):
     own_test = make_clients(sizes=(7,), seed=5)[0]
 
     def spoil(partition, kind, reply):
-        if partition == 3 and kind == "evaluate":
+        if partition == 3 and "scores" in reply.content:
             reply.content["scores"] = MetricRecord(scores)
         return reply
 
@@ -313,8 +313,13 @@ def broken(content):
 
 
 def test_a_failed_evaluation_is_named(tmp_path):
-    spoil = in_process.spoiled((1,), broken, ("evaluate",))
+    def spoil(partition, kind, reply):
+        if partition == 1 and "scores" in reply.content:
+            broken(reply.content)
+        return reply
+
     found = in_process.run(in_process.grid(tmp_path, spoil=spoil), tmp_path, rounds=2)
+    assert found.history["clients"].tolist() == [5, 5], "it is asked to train once more, and does"
     assert found.history["events"].tolist() == ["client 1: no scores (DataError: disk gone)"] * 2
     (folder,) = (tmp_path / "runs").iterdir()
     assert fedsps.load(folder).history["events"].tolist() == found.history["events"].tolist()

@@ -24,7 +24,8 @@ COLUMNS = {
     "stepsize_std_clients": "spread over clients: population std of each client's mean stepsize",
     "stepsize_one_mean": "mean over the local steps of one client, the lowest-numbered active one",
     "stepsize_one_std": "population std over the local steps of that client",
-    "seconds": "wall time of the round's training, without evaluation",
+    "seconds": "wall time of the round's training, without evaluation; "
+    "in a federation with that before it, where one message asks for both",
     "exchanges": "times the server called on the clients",
     "gradient_evaluations": "mini-batch gradients over all active clients; a larger batch counts for what it holds",
     "bytes_up": "sent by all active clients together",

@@ -28,6 +28,7 @@ class Collected:
         ledger: what a federation's server notes of its clients.
         means: columns of the history, where the engine knows the mean over clients and no trace.
         events: who failed, and how.
+        seconds: that the clients worked before the engine was called.
     """
 
     clients: Indices
@@ -41,6 +42,7 @@ class Collected:
     ledger: Tensors
     means: dict[str, float] = field(default_factory=dict)
     events: tuple[str, ...] = ()
+    seconds: float = 0.0
 
 
 Collect = Callable[[Setup, State, Exchange, Indices], Collected]
@@ -60,6 +62,7 @@ class Round:
         bytes_down: sent to them.
         means: columns of the history that are known without a trace.
         events: who failed, and how.
+        seconds: that the clients worked before the round began.
     """
 
     clients: Indices
@@ -70,6 +73,7 @@ class Round:
     bytes_down: int
     means: dict[str, float]
     events: tuple[str, ...]
+    seconds: float
 
 
 def play_round(setup: Setup, state: State, collect: Collect) -> tuple[State, Round]:
@@ -102,6 +106,7 @@ def play_round(setup: Setup, state: State, collect: Collect) -> tuple[State, Rou
         bytes_down=sum(collected.bytes_down for collected in answers),
         means=answers[-1].means,
         events=tuple(event for collected in answers for event in collected.events),
+        seconds=sum(collected.seconds for collected in answers),
     )
     return with_output(setup.algorithm.output_rule, state), done
 

@@ -125,7 +125,7 @@ class Session:
         after, done = play_round(self.setup, self.state, self._collect)
         done = replace(done, trace=None if done.trace is None else done.trace.on_host)
         sound = bool(after.x.isfinite().all()) and (done.trace is None or bool(done.trace.losses.isfinite().all()))
-        seconds = time.perf_counter() - began  # only now: a device may still have been at work
+        seconds = done.seconds + time.perf_counter() - began  # only now: a device may still have been at work
         if sound:
             check_bound(after.round, done.trace, done.clients)
             after = after if done.trace is None else with_tally(after, done.clients, done.trace.stepsizes)

@@ -246,8 +246,10 @@ class Site:
     def work(self, content: RecordDict) -> RecordDict:
         """The client's share of an exchange, from Flower's records to Flower's records.
 
-        With differential privacy the message is clipped, and no trace and no buffers leave the client.
+        With differential privacy the message is clipped, and no trace and no buffers leave the client. Where the server
+        also asks for the scores of the round before, they come first.
         """
+        scores = self.evaluate(content) if "evaluate" in content.config_records else {}
         model, buffers, received = (wire.tensors(content, name, self.network.x) for name in (*wire.MODEL, "received"))
         done, lost = self.share(wire.values(content, "ask"), model["x"], buffers, received)
         if self.config.privacy is not None:
@@ -260,6 +262,7 @@ class Site:
         )
         return RecordDict(
             {
+                **scores,
                 "message": wire.arrays(done.message),
                 "buffers": wire.arrays(done.buffers if trace else {}),
                 "trace": wire.arrays(trace),
@@ -319,10 +322,11 @@ class Site:
         """
         if self.private:
             raise ConfigurationError("the run is private, and that does not cover evaluation by clients")
-        model, buffers = (wire.tensors(content, name, self.network.x) for name in wire.MODEL)
+        names = wire.OUTPUT if wire.OUTPUT[0] in content.array_records else wire.MODEL
+        model, buffers = (wire.tensors(content, name, self.network.x) for name in names)
         x = model["x"]
         if self.setup.own_layers is not None:
-            ask = wire.values(content, "ask")
+            ask = wire.values(content, "evaluate")
             layers = layers_of(self._kept(ask, self._store(ask)) or self.setup.client_init(x, buffers))
             x, buffers = self.setup.own_layers.into(x, buffers, layers)
         scores: dict[str, int | float | list[int] | list[float]] = {

@@ -209,21 +209,22 @@ class Membership:
         )
 
     def ask(
-        self, requests: Mapping[int, RecordDict], kind: str, most: int = SMALL
+        self, requests: Mapping[int, tuple[str, RecordDict]], most: int = SMALL, tasks: int = 1
     ) -> dict[int, RecordDict | DataError]:
         """The answers by partition, in ascending order; a DataError says why there is none.
 
         A node that does not answer is not waited for again until it has said that it is back.
 
         Args:
-            requests: what each partition is sent.
-            kind: the type of the message, "train.train", "train.probe", "evaluate" or "query.finished".
+            requests: what each partition is sent: the type of the message, "train.train", "train.probe" or "evaluate",
+                and its records.
             most: bytes of one answer; a larger one is not read.
+            tasks: that a message may hold; there is a deadline's time for each.
         """
-        deadline = self.config.deadline
+        deadline = tasks * self.config.deadline
         messages = [
             Message(content, self.nodes[client], kind, ttl=deadline + PATIENCE)
-            for client, content in requests.items()
+            for client, (kind, content) in requests.items()
             if client in self.nodes
         ]
         came = self.courier.exchange(messages, deadline, most)
@@ -232,7 +233,7 @@ class Membership:
             node = self.nodes.get(partition)
             reply = None if node is None else came.get(node)
             if reply is None or isinstance(reply, LostError):
-                answers[partition] = reply or self.silence(partition)
+                answers[partition] = reply or self.silence(partition, deadline)
                 self.nodes.pop(partition, None)
             else:
                 answers[partition] = reply if isinstance(reply, DataError) else reply.content
@@ -245,11 +246,11 @@ class Membership:
         kept = [client for client, node in self.nodes.items() if isinstance(came.get(node), DataError | None)]
         return sorted({*kept, *self.missing})
 
-    def silence(self, partition: int) -> DataError:
-        """Why there is no answer of a partition: its node is slow, or it is not there."""
+    def silence(self, partition: int, seconds: float) -> DataError:
+        """Why there is no answer of a partition within so many seconds: its node is slow, or it is not there."""
         node = self.nodes.get(partition)
         there = self.last.get(partition) in self.courier.nodes()
         if node is not None:
             state = "it is connected, but slow" if there else "it is gone"
-            return DataError(f"no answer within {self.config.deadline:g} s: {state}")
+            return DataError(f"no answer within {seconds:g} s: {state}")
         return DataError("slow: it is connected, but has not said yet that it is back" if there else "not connected")

@@ -4,6 +4,7 @@ Since every message is seen, any algorithm can be carried, robust means can be t
 the round and nobody else. `secagg` is the other way.
 """
 
+import time
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,10 +12,11 @@ import torch
 from flwr.app import ConfigRecord, Context, RecordDict
 from torch import Tensor
 
-from fedsps.core.contract import Exchange
+from fedsps.core.contract import Exchange, Trace
 from fedsps.core.streams import Indices
+from fedsps.core.vectors import Tensors
 from fedsps.engine.answer import combine
-from fedsps.engine.round import Collected
+from fedsps.engine.round import Collected, audience_of
 from fedsps.engine.session import Scores, check_bound
 from fedsps.engine.setup import Setup, State
 from fedsps.errors import DataError, LowerBoundError
@@ -26,6 +28,21 @@ from fedsps.rules.aggregation import Mean, parse_mean
 
 
 @dataclass(frozen=True)
+class Early:
+    """Answers to a round's first exchange that came with the scores of the round before.
+
+    Attributes:
+        round: that they are for.
+        answers: by client.
+        seconds: from the question to the last of them.
+    """
+
+    round: int
+    answers: dict[int, RecordDict]
+    seconds: float
+
+
+@dataclass
 class PlainTransport:
     """Each client's answer as a message of its own.
 
@@ -33,11 +50,13 @@ class PlainTransport:
         membership: who is there.
         context: Flower's; not needed here.
         digest: of the run, by which clients find their state.
+        early: what has come already of the next round, if anything has.
     """
 
     membership: Membership
     context: Context | None
     digest: str
+    early: Early | None = None
     tells = True
 
     def mean(self, name: str) -> Mean:
@@ -56,8 +75,9 @@ class PlainTransport:
     def ask(self, setup: Setup, state: State, exchange: Exchange, audience: Indices, heard: Heard) -> list[str]:
         """Ask, and hold each answer against a rehearsed one, by client in ascending order.
 
-        An answer that is of the right form and finite is sound. One with NaN or infinity, or below its bound, is
-        remembered as such: the seed decides what a client computes, so that asking again would bring the same.
+        Who has answered already, with the scores of the round before, is not asked again. An answer that is of the
+        right form and finite is sound. One with NaN or infinity, or below its bound, is remembered as such: the seed
+        decides what a client computes, so that asking again would bring the same.
 
         Args:
             setup: of the run.
@@ -69,20 +89,16 @@ class PlainTransport:
         Returns:
             The events, that is who did not answer, was refused, or had lost its state.
         """
-        message, trace = rehearse(setup, state, exchange)
-        sent = replace(state, buffers=setup.shared(state.buffers))
-        privacy = self.membership.config.privacy
-        if privacy is not None:
-            message, trace = privacy.clip(message), None  # nor are buffers sent
-        received = wire.arrays(exchange.broadcast(state.server))
-        model = wire.model(state.x, state.buffers)
-        requests = {
-            client: RecordDict({"ask": request(self.digest, state, exchange, client), "received": received, **model})
-            for client in audience.tolist()
-        }
+        sent, message, trace = form = self._form(setup, state, exchange)
+        answers: dict[int, RecordDict | DataError] = {}
+        early, self.early = self.early, None
+        if early is not None and early.round == state.round:
+            answers |= {client: early.answers[client] for client in audience.tolist() if client in early.answers}
+            heard.seconds = early.seconds
+        requests = self._requests(state, exchange, np.setdiff1d(audience, list(answers)))
+        answers |= self.membership.ask(requests, largest(*form))
         events = []
-        kind = "train.train" if exchange.action == "train" else "train.probe"
-        for client, content in self.membership.ask(requests, kind, largest(sent, message, trace)).items():
+        for client, content in sorted(answers.items()):
             try:
                 if isinstance(content, DataError):
                     raise content
@@ -102,12 +118,29 @@ class PlainTransport:
             except DataError as error:
                 events.append(f"client {client}: {error}")
         config = self.membership.config
-        factor = config.far_factor if privacy is None else 0  # there changes are clipped, and absence would tell
+        factor = config.far_factor if config.privacy is None else 0  # there changes are clipped, absence would tell
         for client, why in far_above(heard.sound, factor).items():
             del heard.sound[client]
             heard.far.add(client)
             events.append(f"client {client}: {why}")
         return events
+
+    def _form(self, setup: Setup, state: State, exchange: Exchange) -> tuple[State, Tensors, Trace | None]:
+        """The state with the buffers that clients send, and a rehearsed message and trace."""
+        message, trace = rehearse(setup, state, exchange)
+        privacy = self.membership.config.privacy
+        if privacy is not None:
+            message, trace = privacy.clip(message), None  # nor are buffers sent
+        return replace(state, buffers=setup.shared(state.buffers)), message, trace
+
+    def _requests(self, state: State, exchange: Exchange, audience: Indices) -> dict[int, tuple[str, RecordDict]]:
+        """What these clients are sent for an exchange: the type of the message, and its records."""
+        kind = "train.train" if exchange.action == "train" else "train.probe"
+        same = {"received": wire.arrays(exchange.broadcast(state.server)), **wire.model(state.x, state.buffers)}
+        return {
+            client: (kind, RecordDict({"ask": request(self.digest, state, exchange, client), **same}))
+            for client in audience.tolist()
+        }
 
     def combine(self, setup: Setup, state: State, exchange: Exchange, heard: Heard, diverged: bool) -> Collected:
         """The mean of the answers that count; of a diverged run NaN, over all of them."""
@@ -121,9 +154,7 @@ class PlainTransport:
 
         A few broken clients do not hide the objective of the others; if half are not finite, the run itself diverges.
         """
-        ask, model = whereabouts(self.digest, state), wire.model(state.result, state.result_buffers)
-        requests = {client: RecordDict({"ask": ask, **model}) for client in range(setup.data.clients)}
-        answers = self.membership.ask(requests, "evaluate")
+        answers = self._scores_and_more(setup, state)
         scores, events = {}, []
         for client, content in answers.items():
             try:
@@ -137,6 +168,31 @@ class PlainTransport:
         if 2 * len(beyond) < len(scores):
             scores = {client: values for client, values in scores.items() if client not in beyond}
         return Scores(_means(setup, scores), tuple(events), scores)
+
+    def _scores_and_more(self, setup: Setup, state: State) -> dict[int, RecordDict | DataError]:
+        """Ask all clients for their scores, and those of the next round in the same message for what it asks first.
+
+        A message costs more than most work does. If the next round does not come, because the run ends before or the
+        server dies, the answers leave no trace on the clients (see `Store`). A client that failed is asked again.
+        """
+        where, output = whereabouts(self.digest, state), (state.result, state.result_buffers)
+        model = wire.model(*output)
+        requests = {
+            client: ("evaluate", RecordDict({"evaluate": where, **model})) for client in range(setup.data.clients)
+        }
+        first = setup.algorithm.exchanges(state.round)[0]
+        if state.round == setup.plan.rounds or first.first_client_only:  # whom to ask depends on who is there then
+            return self.membership.ask(requests)
+        beside = {} if state.result is state.x else wire.model(*output, wire.OUTPUT)
+        both = self._requests(state, first, audience_of(setup, first, state.round))
+        for _, content in both.values():
+            content.update({"evaluate": where, **beside})
+        began = time.perf_counter()
+        answers = self.membership.ask(requests | both, largest(*self._form(setup, state, first)), tasks=2)
+        came = {client: answers[client] for client in both}
+        sound = {client: one for client, one in came.items() if isinstance(one, RecordDict) and "message" in one}
+        self.early = Early(state.round, sound, time.perf_counter() - began)
+        return answers
 
 
 def _means(setup: Setup, scores: dict[int, dict[str, float]]) -> dict[str, float]:

@@ -347,7 +347,7 @@ class Server:
             )
         collected = self.transport.combine(setup, state, exchange, heard, diverged)
         ledger = counted(state, collected.clients) if exchange.action == "train" else state.ledger
-        return replace(collected, ledger=ledger, events=(*events, *collected.events))
+        return replace(collected, ledger=ledger, events=(*events, *collected.events), seconds=heard.seconds)
 
     def evaluate(self, setup: Setup, state: State) -> Scores:
         """What clients say of the model, unless privacy forbids it: then the epsilon so far."""

@@ -72,12 +72,17 @@ class Store:
         return state
 
     def save(self, round: int, exchange: int, since: int, state: Tensors) -> None:
-        """Write all or nothing; keep this round and the one it started from, and delete all others."""
+        """Write all or nothing; keep this round, the one it started from and the one before, and delete all others.
+
+        The one before is for a server that asks for this round before it has saved the last one, and dies between.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
         tensors = {name: value.detach().clone().contiguous() for name, value in state.items()}
         replace_file(self._path(round, exchange), lambda partial: save_file(tensors, partial, self._notes))
-        for other in self.folder.glob("*-*.safetensors"):
-            if int(other.name.partition("-")[0]) not in (since, round):
+        rounds = {other: int(other.name.partition("-")[0]) for other in self.folder.glob("*-*.safetensors")}
+        before = max((one for one in rounds.values() if one < since), default=NEVER)
+        for other, one in rounds.items():
+            if one not in (before, since, round):
                 other.unlink(missing_ok=True)
 
     def forget(self) -> None:

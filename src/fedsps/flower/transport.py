@@ -29,6 +29,7 @@ class Heard:
         far: clients whose answer was far larger than the others'.
         silent: clients that did not answer; the next attempt may do without them.
         unused: answers that were sound, but too few to be used.
+        seconds: that clients worked on their answers before they were asked for, see `PlainTransport.evaluate`.
 
     >>> heard = Heard(sound={0: "answer", 1: "answer"}, infinite={2: "answer"})
     >>> heard.refused, heard.is_half(heard.infinite)
@@ -41,6 +42,7 @@ class Heard:
     far: set[int] = field(default_factory=set)
     silent: set[int] = field(default_factory=set)
     unused: int = 0
+    seconds: float = 0.0
 
     @property
     def refused(self) -> list[int]:

@@ -1,7 +1,8 @@
 """Tensors to Flower's records and back. Arrays travel in NumPy's format, and nothing is ever unpickled.
 
 A message holds records by name: `model`, `buffers`, `received` and `ask` on the way down, `message`, `buffers`, `trace`
-and `facts` on the way up, `error` instead of them where a client failed.
+and `facts` on the way up, `error` instead of them where a client failed. Where it is to evaluate before it trains,
+`evaluate` goes down too (with `output` and `output_buffers`, if that is another model), and `scores` come back.
 """
 
 from collections.abc import Mapping
@@ -15,12 +16,13 @@ from torch import Tensor
 from fedsps.core.vectors import Tensors
 
 MODEL = ("model", "buffers")  # the records that a model travels in
+OUTPUT = ("output", "output_buffers")  # and one that is to be evaluated, beside the one to train from
 LONGEST = 500  # characters of a text that a client wrote
 
 
-def model(x: Tensor, buffers: Tensors) -> dict[str, ArrayRecord]:
+def model(x: Tensor, buffers: Tensors, names: tuple[str, str] = MODEL) -> dict[str, ArrayRecord]:
     """A model as records: buffers may have any name, so they are kept apart."""
-    return dict(zip(MODEL, (arrays({"x": x}), arrays(buffers)), strict=True))
+    return dict(zip(names, (arrays({"x": x}), arrays(buffers)), strict=True))
 
 
 def arrays(tensors: Tensors) -> ArrayRecord:
