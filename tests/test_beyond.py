@@ -8,9 +8,10 @@ from scipy.stats import linregress
 
 import fedsps
 from fedsps.errors import ConfigurationError
-from fedsps.paper.page import Records
-from fedsps.paper.pages import beyond
-from fedsps.paper.pages.beyond import CELLS, CHOSEN_ON, OURS, PAGE, SEEN, TUNED, Cell, by_cell, cells
+from fedsps.paper.execute import search
+from fedsps.paper.page import Records, Tuned
+from fedsps.paper.pages import beyond, cifar, lenet
+from fedsps.paper.pages.beyond import CELLS, CHOSEN_ON, OURS, PAGE, SEEN, TUNED, Cell, by_cell, cells, profile
 from fedsps.rules import PlateauStepsize
 from fedsps.rules.plateau import LINE, slope_of, with_loss
 
@@ -67,14 +68,46 @@ def test_a_run_that_diverges_is_no_small_matter():
 
 def test_the_cells():
     paper, laptop = cells("paper"), cells("laptop")
-    assert len(paper) == len({cell.name for cell in paper}) == 66 and len(laptop) == 14
+    assert len(paper) == len({cell.name for cell in paper}) == 66 + 5 and len(laptop) == 14
     assert set(laptop) <= set(paper) and laptop[0].panel("laptop") == laptop[0].panel("paper")
     assert set(paper) >= CHOSEN_ON | SEEN and not CHOSEN_ON & SEEN
     assert {cell.local_steps for cell in paper if cell.data in ("mnist", "a9a")} == {1, 5, 20}
+    names = [cell.name for cell in paper if cell.network]
+    assert names[2:] == ["LeNet, mnist Dirichlet 0.1", "ResNet-18, cifar10 i.i.d.", "ResNet-18, cifar10 by class"]
     panel = Cell("a9a", "by class", 0.2, 20).panel("paper")
     assert panel.name == "a9a by class, 20% flipped, tau 20"
     assert panel.settings["partition"] == "shards" and panel.settings["local_steps"] == 20
     assert len(panel.lines) == 8 and len(Cell("a9a", "by class").panel("paper").lines) == 11
+
+
+def searches(panel, scale):
+    return {
+        line.label: search(panel, line, line.algorithm, scale).name
+        for line in panel.lines
+        if isinstance(line.algorithm, Tuned)
+    }
+
+
+@pytest.mark.parametrize(
+    ("cell", "there", "scale"),
+    [
+        (Cell("mnist", "by class", network="LeNet"), lenet.panels("paper")[1], "paper"),
+        (Cell("cifar10", "by class", network="ResNet-18"), cifar.panels("laptop")[1], "laptop"),
+    ],
+)
+def test_networks_share_the_searches_of_their_pages(cell, there, scale):
+    panel = cell.panel("paper")
+    assert dict(panel.settings) == dict(there.settings) and panel.seeds == 3
+    assert searches(panel, scale) == searches(there, scale) and len(searches(panel, scale)) == 2
+
+
+def test_cells_with_fewer_seeds_count_in_those_that_they_have():
+    found = records({"a": 1.5}, seeds=5)
+    found.runs["a"] = {label: runs[:3] for label, runs in found.runs["a"].items() if label != "FedAdam tuned"}
+    (claim,) = (claim for claim in PAGE.claims if claim.id == "B1")
+    (verdict,) = claim.verdicts(found)
+    assert verdict.evidence.effect.tolist() == [0.75] * 3 + [1.0] * 2
+    assert len(profile(found, HELD_OUT, TUNED, "train_loss")["FedAdam tuned"]) == 3
 
 
 def test_a_row_a_cell(tmp_path):

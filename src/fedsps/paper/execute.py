@@ -51,7 +51,7 @@ def train(panels: Sequence[Panel], job: Job) -> Records:
         for panel in panels
         for line in panel.lines
         if (panel.name, line.label) in chosen
-        for seed in range(job.seeds)
+        for seed in range(min(job.seeds, panel.seeds or job.seeds))
     }
     specs = list({spec.digest: spec for spec in specs_by_line.values()}.values())  # panels may share runs
     done = [0] * len(specs)

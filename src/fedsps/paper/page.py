@@ -65,6 +65,7 @@ class Panel:
         settings: fields of `Task` and `Plan` that all of its lines have.
         lines: what is trained on it.
         column: what the axes show.
+        seeds: the most that are run of it, where a page's own number is too dear; 0: all.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Panel:
     settings: Mapping[str, Any]
     lines: Sequence[Line]
     column: str = "train_loss"
+    seeds: int = 0
 
 
 @dataclass(frozen=True)
