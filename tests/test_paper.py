@@ -283,6 +283,24 @@ def test_variants_of_one_algorithm_can_be_told_apart():
     assert two[0] != one[0]
 
 
+def test_one_legend_for_axes_that_have_lines_of_one_of_them():
+    """A line looks the same everywhere; where axes have lines of their own, each has its legend."""
+
+    def axes(**algorithms):
+        history = run(0.5).history
+        return plot.Curves("a", "train_loss", {label: [history] for label in algorithms}, algorithms)
+
+    few, all_of_them = axes(FedAvg="fedavg"), axes(FedSPS="fedsps", FedAvg="fedavg", other="fedavg")
+    figure = plot.drawn([few, all_of_them])
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["FedSPS", "FedAvg", "other"]
+    (alone,), (_, beside, _) = (one.get_lines() for one in figure.axes)
+    assert alone.get_color() == beside.get_color() and alone.get_marker() == beside.get_marker()
+    assert all(one.get_legend() is None for one in figure.axes)
+    apart = plot.drawn([axes(FedAvg="fedavg"), axes(FedSPS="fedsps")])
+    assert not apart.legends and all(one.get_legend() is not None for one in apart.axes)
+
+
 def test_no_two_claims_share_a_name():
     identifiers = [claim.id for _, claim in CLAIMS]
     assert sorted(set(identifiers)) == sorted(identifiers)

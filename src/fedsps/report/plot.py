@@ -115,16 +115,21 @@ def draw(
 def drawn(panels: Sequence[Curves], title: str = "", columns: int = 4, bands: Mapping[str, str] | None = None) -> Any:
     """Axes side by side: mean over seeds, band from the least to the largest; one legend if it is true of all.
 
+    It is, where all have lines of one panel, if not all of them; a line then looks the same everywhere.
+
     Args:
         panels: one pair of axes each.
         title: of the whole figure.
         columns: how many axes a row has at most.
         bands: for some columns another one that holds their deviation: the band is then the mean of that.
     """
-    one_legend = len(panels) > 1 and len({tuple(panel.histories) for panel in panels}) == 1
-    figure, axes = _side_by_side(len(panels), columns, beneath=0.6 if one_legend else 0.0)
-    for axis, panel in zip(axes, panels, strict=True):
-        _curves(axis, panel, (bands or {}).get(panel.column))
+    names = [{label: panel.algorithms[label] for label in panel.histories} for panel in panels]
+    fullest = max(names, key=len)
+    one_legend = len(panels) > 1 and all(some.items() <= fullest.items() for some in names)
+    rows = -(-len(fullest) // 4)
+    figure, axes = _side_by_side(len(panels), columns, beneath=0.3 + 0.15 * max(2, rows) if one_legend else 0.0)
+    for axis, panel, some in zip(axes, panels, names, strict=True):
+        _curves(axis, panel, (bands or {}).get(panel.column), fullest if one_legend else some)
         if not one_legend:
             axis.legend(**LEGEND)
     if one_legend:
@@ -136,7 +141,7 @@ def drawn(panels: Sequence[Curves], title: str = "", columns: int = 4, bands: Ma
 
 def _legend_beneath(figure: Any, columns: int, fontsize: float) -> Any:
     """The one legend of all axes, in at most so many columns."""
-    handles, labels = figure.axes[0].get_legend_handles_labels()
+    handles, labels = max((axis.get_legend_handles_labels() for axis in figure.axes), key=lambda one: len(one[1]))
     place: dict[str, Any] = {"loc": "outside lower center", "frameon": False}
     return figure.legend(handles, labels, ncols=min(columns, len(labels)), fontsize=fontsize, **place)
 
@@ -253,16 +258,22 @@ def write(figure: Any, paths: Sequence[Path]) -> None:
             figure.savefig(path, dpi=150, metadata=undated)
 
 
-def _curves(axis: Any, panel: Curves, deviation: str | None) -> None:
+def _curves(axis: Any, panel: Curves, deviation: str | None, names: Mapping[str, str]) -> None:
     """Draw a panel. Earlier lines are wider, so that of curves that coincide both are seen.
 
     Axes of accuracies begin below the least value after the first tenth of the rounds: the start would take most of the
     room. A band of deviations may reach 0, so its axis is never logarithmic.
+
+    Args:
+        axis: where.
+        panel: what.
+        deviation: the column with the deviation, if the band is to be that.
+        names: by label the algorithm of all lines that the legend has: they decide how each one looks.
     """
-    names = {label: panel.algorithms[label] for label in panel.histories}
     looks = styles(names)
     widths = np.linspace(2.6, 1.6, len(names)) if len(names) > 1 else [1.6]  # curves that coincide show their edges
-    for number, (label, tables) in enumerate(panel.histories.items()):
+    for label, tables in panel.histories.items():
+        number = list(names).index(label)
         colour, style = looks[number]
         table = across_seeds(tables, panel.column)
         places = costs(tables, panel.cost).loc[table.index]
@@ -278,6 +289,7 @@ def _curves(axis: Any, panel: Curves, deviation: str | None) -> None:
             low, high = (table["mean"] - spread).clip(lower=0), table["mean"] + spread
         axis.fill_between(places, low, high, color=colour, alpha=0.15, linewidth=0)
     _dress(axis, panel.heading, panel.across, TITLES.get(panel.column, panel.column))
+    axis.ticklabel_format(axis="y", useOffset=False)  # whole numbers, and none to add in the corner
     if panel.logarithmic and deviation is None:
         logarithmic(axis)
     elif "accuracy" in panel.column:  # the first rounds would stretch the axis
