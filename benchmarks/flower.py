@@ -3,9 +3,9 @@
     python benchmarks/flower.py [--nodes 2 10] [--rounds 4] [--repeats 2] [--write]
 
 TLS, node keys and the gateway are on. Softmax regression of MNIST's shape, 5 local steps, batch 20: what is measured is
-the way of the messages. Without evaluation, but for the line that says so, where all nodes evaluate every round. For each
-number of nodes two federations are up at once, one with warm nodes and one in Flower's way, and the four take turns. The
-first round of a run is not counted.
+the way of the messages. There is no evaluation, but for the line that says so, where all nodes evaluate every round.
+For each number of nodes two federations are up at once, one with warm nodes and one in Flower's way, and the four take
+turns. The first round of a run is not counted.
 """
 
 import json
