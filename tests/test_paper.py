@@ -283,7 +283,7 @@ def test_variants_of_one_algorithm_can_be_told_apart():
     assert two[0] != one[0]
 
 
-def test_one_legend_for_axes_that_have_lines_of_one_of_them():
+def test_one_legend_for_axes_that_share_their_lines():
     """A line looks the same everywhere; where axes have lines of their own, each has its legend."""
 
     def axes(**algorithms):
@@ -297,8 +297,12 @@ def test_one_legend_for_axes_that_have_lines_of_one_of_them():
     (alone,), (_, beside, _) = (one.get_lines() for one in figure.axes)
     assert alone.get_color() == beside.get_color() and alone.get_marker() == beside.get_marker()
     assert all(one.get_legend() is None for one in figure.axes)
-    apart = plot.drawn([axes(FedAvg="fedavg"), axes(FedSPS="fedsps")])
-    assert not apart.legends and all(one.get_legend() is not None for one in apart.axes)
+    more = axes(FedSPS="fedsps", FedAMS="fedams")
+    (legend,) = plot.drawn([more, all_of_them]).legends
+    assert [text.get_text() for text in legend.get_texts()] == ["FedSPS", "FedAvg", "other", "FedAMS"]
+    for others in (axes(FedAMS="fedams"), axes(FedSPS="fedsps", FedAvg="fedavgm")):
+        apart = plot.drawn([all_of_them, others])
+        assert not apart.legends and all(one.get_legend() is not None for one in apart.axes)
 
 
 def test_no_two_claims_share_a_name():

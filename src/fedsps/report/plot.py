@@ -115,7 +115,8 @@ def draw(
 def drawn(panels: Sequence[Curves], title: str = "", columns: int = 4, bands: Mapping[str, str] | None = None) -> Any:
     """Axes side by side: mean over seeds, band from the least to the largest; one legend if it is true of all.
 
-    It is, where all have lines of one panel, if not all of them; a line then looks the same everywhere.
+    It is, where no label has two meanings and every panel shares at least half of its lines with the one that has most;
+    a line then looks the same everywhere.
 
     Args:
         panels: one pair of axes each.
@@ -124,12 +125,14 @@ def drawn(panels: Sequence[Curves], title: str = "", columns: int = 4, bands: Ma
         bands: for some columns another one that holds their deviation: the band is then the mean of that.
     """
     names = [{label: panel.algorithms[label] for label in panel.histories} for panel in panels]
+    every = {label: name for some in sorted(names, key=len, reverse=True) for label, name in some.items()}
     fullest = max(names, key=len)
-    one_legend = len(panels) > 1 and all(some.items() <= fullest.items() for some in names)
-    rows = -(-len(fullest) // 4)
+    shared = all(some.items() <= every.items() and 2 * len(some.keys() & fullest.keys()) >= len(some) for some in names)
+    one_legend = len(panels) > 1 and shared
+    rows = -(-len(every) // 4)
     figure, axes = _side_by_side(len(panels), columns, beneath=0.3 + 0.15 * max(2, rows) if one_legend else 0.0)
     for axis, panel, some in zip(axes, panels, names, strict=True):
-        _curves(axis, panel, (bands or {}).get(panel.column), fullest if one_legend else some)
+        _curves(axis, panel, (bands or {}).get(panel.column), every if one_legend else some)
         if not one_legend:
             axis.legend(**LEGEND)
     if one_legend:
@@ -141,9 +144,10 @@ def drawn(panels: Sequence[Curves], title: str = "", columns: int = 4, bands: Ma
 
 def _legend_beneath(figure: Any, columns: int, fontsize: float) -> Any:
     """The one legend of all axes, in at most so many columns."""
-    handles, labels = max((axis.get_legend_handles_labels() for axis in figure.axes), key=lambda one: len(one[1]))
+    found = sorted((axis.get_legend_handles_labels() for axis in figure.axes), key=lambda one: -len(one[1]))
+    lines = {label: handle for handles, labels in found for handle, label in zip(handles, labels, strict=True)}
     place: dict[str, Any] = {"loc": "outside lower center", "frameon": False}
-    return figure.legend(handles, labels, ncols=min(columns, len(labels)), fontsize=fontsize, **place)
+    return figure.legend(lines.values(), lines.keys(), ncols=min(columns, len(lines)), fontsize=fontsize, **place)
 
 
 def _fit(figure: Any, title: str) -> None:
