@@ -197,6 +197,15 @@ def test_states_are_kept_for_three_rounds_and_by_run(tmp_path, monkeypatch):
     assert torch.equal(in_process.weights(first), in_process.weights(again))
 
 
+def test_a_state_that_started_elsewhere_does_not_count(tmp_path):
+    """A server that died may have asked for the first exchange of round 5 from a state that it has forgotten since."""
+    store = Store.of(tmp_path, "0123456789ab", 4, "one")
+    for round, since, value in ((3, NEVER, 1.0), (4, 3, 2.0), (5, 4, 3.0)):
+        store.save(round, 0, since, {"control": torch.tensor([value])})
+    assert store.load(5, 1, since=4)["control"].tolist() == [3]
+    assert store.load(5, 1, since=3)["control"].tolist() == [1]
+
+
 def test_states_of_another_run_of_the_same_spec_do_not_count(tmp_path):
     first, second = (Store.of(tmp_path, "0123456789ab", 4, token) for token in ("one", "two"))
     first.save(3, 0, NEVER, {"control": torch.ones(2)})

@@ -12,6 +12,7 @@ import fedsps
 from fedsps.core import streams
 from fedsps.errors import ConfigurationError, DataError, LowerBoundError
 from fedsps.flower import versions
+from fedsps.flower.client import Site
 
 
 def put(value):
@@ -323,6 +324,27 @@ def test_a_failed_evaluation_is_named(tmp_path):
     assert found.history["events"].tolist() == ["client 1: no scores (DataError: disk gone)"] * 2
     (folder,) = (tmp_path / "runs").iterdir()
     assert fedsps.load(folder).history["events"].tolist() == found.history["events"].tolist()
+
+
+def test_scores_count_where_training_fails(tmp_path, monkeypatch):
+    """Those of a client that cannot train are the same, whether it was asked for both at once or not."""
+
+    def share(site, *others):
+        if site.partition == 4:
+            raise DataError("disk gone")
+        return original(site, *others)
+
+    original = Site.share
+    monkeypatch.setattr(Site, "share", share)
+    grid = in_process.grid(tmp_path)
+    found = in_process.run(grid, tmp_path, rounds=3)
+    assert found.history["clients"].tolist() == [4, 4, 4]
+    assert found.history["events"].tolist() == ["client 4: DataError: disk gone"] * 3
+    assert grid.asked.count(("train.train", 4)) == 1 + 2 + 2, "alone, and twice with scores and again"
+    whole = fedsps.train(
+        in_process.linear(), make_clients(), rounds=3, batch_size=5, absences={round: [4] for round in (1, 2, 3)}
+    )
+    np.testing.assert_allclose(found.history["train_loss"], whole.history["train_loss"], rtol=1e-9)
 
 
 def introduced(partition, partitions, samples=5):

@@ -170,7 +170,8 @@ def infinite(answer: Answer) -> str | None:
 def accept_scores(content: RecordDict, held: int) -> dict[str, float]:
     """What a client says of the model, on its data and on its own test data of so many samples, if it has any.
 
-    Losses may be infinite: the model of a run that diverges has such. A DataError says why scores are refused.
+    Losses may be infinite: the model of a run that diverges has such. A client may have failed in what it was asked for
+    beside them. A DataError says why scores are refused.
 
     Args:
         content: what the client sent.
@@ -180,7 +181,7 @@ def accept_scores(content: RecordDict, held: int) -> dict[str, float]:
     >>> accept_scores(RecordDict({"scores": MetricRecord({"train_loss": 0.5})}), held=0)
     {'train_loss': 0.5}
     """
-    if "error" in content.config_records:
+    if "error" in content.config_records and "scores" not in content.metric_records:
         raise DataError(wire.plain_text(wire.values(content, "error").get("text", "failed")))
     sent = dict(content.metric_records["scores"]) if "scores" in content.metric_records else {}
     scores = {name: float(value) for name, value in sent.items() if isinstance(value, int | float)}

@@ -104,11 +104,11 @@ def make_client_app(
         """A handler in Flower's form; what is raised goes to the client's log, and the answer says why."""
 
         def handle(message: Message, context: Context) -> Message:
+            site = None
             try:
                 table.take(context, message.content)
-                content = act(
-                    Site(context, model, data, loss, private, loads=act is not Site.tell_sums), message.content
-                )
+                site = Site(context, model, data, loss, private, loads=act is not Site.tell_sums)
+                content = act(site, message.content)
             except Exception as error:  # the server is told why, unless that tells too much; the traceback stays here
                 log.exception("client failed")
                 hidden = private or bool(context.run_config.get("clip-norm"))
@@ -120,6 +120,7 @@ def make_client_app(
                 if private and message.metadata.message_type != "query":
                     raise error if isinstance(error, LeavesRoundError) else DataError(text) from None
                 content = wire.error(text)
+                content.update({} if site is None else site.scores)
             return Message(content, reply_to=message)
 
         return handle
@@ -142,6 +143,9 @@ class Site:
         private: whether the site tells nothing of its data; it is so in any run with differential privacy.
         loads: whether the model and the data are needed.
 
+    Attributes:
+        scores: what it has said of the model already, which is told even if what comes after fails.
+
     Raises:
         PolicyError: the site's policy does not allow the run.
         ConfigurationError: partition-id or num-partitions is missing or does not fit, or the data function does not
@@ -159,6 +163,7 @@ class Site:
         loads: bool = True,
     ) -> None:
         self._context, self._data = context, data
+        self.scores = RecordDict()
         self.config = RunConfig.of(context.run_config)
         self.app = versions.of_app(model)
         self.policy = Policy.of(context.node_config)
@@ -249,7 +254,8 @@ class Site:
         With differential privacy the message is clipped, and no trace and no buffers leave the client. Where the server
         also asks for the scores of the round before, they come first.
         """
-        scores = self.evaluate(content) if "evaluate" in content.config_records else {}
+        if "evaluate" in content.config_records:
+            self.scores = self.evaluate(content)
         model, buffers, received = (wire.tensors(content, name, self.network.x) for name in (*wire.MODEL, "received"))
         done, lost = self.share(wire.values(content, "ask"), model["x"], buffers, received)
         if self.config.privacy is not None:
@@ -262,7 +268,7 @@ class Site:
         )
         return RecordDict(
             {
-                **scores,
+                **self.scores,
                 "message": wire.arrays(done.message),
                 "buffers": wire.arrays(done.buffers if trace else {}),
                 "trace": wire.arrays(trace),

@@ -55,7 +55,7 @@ class RunConfig:
         clients: in all; 0: as the nodes say.
         own: the app's own keys, with a dot.
         runs: the server's folder of run folders.
-        deadline: seconds that clients have for an answer.
+        deadline: seconds that clients have for an answer, and twice as many for one to two questions.
         minimum_cohort: answers that a round needs.
         retries: times that a round with fewer is repeated.
         start_deadline: seconds that the nodes have to connect.

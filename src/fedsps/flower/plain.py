@@ -34,7 +34,7 @@ class Early:
     Attributes:
         round: that they are for.
         answers: by client.
-        seconds: from the question to the last of them.
+        seconds: from the question to the last answer, of those that are asked for scores alone too.
     """
 
     round: int
@@ -94,7 +94,7 @@ class PlainTransport:
         early, self.early = self.early, None
         if early is not None and early.round == state.round:
             answers |= {client: early.answers[client] for client in audience.tolist() if client in early.answers}
-            heard.seconds = early.seconds
+            heard.seconds = early.seconds if answers else 0.0
         requests = self._requests(state, exchange, np.setdiff1d(audience, list(answers)))
         answers |= self.membership.ask(requests, largest(*form))
         events = []
@@ -173,7 +173,8 @@ class PlainTransport:
         """Ask all clients for their scores, and those of the next round in the same message for what it asks first.
 
         A message costs more than most work does. If the next round does not come, because the run ends before or the
-        server dies, the answers leave no trace on the clients (see `Store`). A client that failed is asked again.
+        server dies, the answers leave no trace on the clients (see `Store`). A client that says that it failed is asked
+        again; one that did not answer is, if it is back when the round begins.
         """
         where, output = whereabouts(self.digest, state), (state.result, state.result_buffers)
         model = wire.model(*output)

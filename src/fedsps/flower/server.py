@@ -183,7 +183,10 @@ def _run(server: Server, network: Network, spec: Spec, folder: "RunFolder", test
     began = time.monotonic()
 
     def tell(row: Row) -> None:
-        """The round's line, with all the time that it took: training, evaluation and saving."""
+        """The line of a round, with all the time since the line before: training, evaluation and saving.
+
+        Where scores are asked for together with the next round's work, that is in this line.
+        """
         nonlocal began
         took, began = time.monotonic() - began, time.monotonic()
         say(line(row | {"seconds": took}, config.plan.rounds, cohort))

@@ -58,14 +58,15 @@ class Store:
     def load(self, round: int, exchange: int, since: int) -> Tensors | None:
         """The state to start this exchange of the round from; None if there is none.
 
-        It is that after the exchange before, or, for the first one, that after the last exchange of round `since`.
+        It is that after the exchange before, if that one started from round `since` too, else that after the last
+        exchange of round `since`. (A server that died may have asked for this round from a state it does not know.)
 
         Args:
             round: 0, 1, ...
             exchange: its place in the round, 0, 1, ...
             since: the last round in which the client's answer was counted, or `NEVER`.
         """
-        state = self._read(self._path(round, exchange - 1)) if exchange > 0 else None
+        state = self._read(self._path(round, exchange - 1), since) if exchange > 0 else None
         if state is None and since > NEVER:
             last = max(self.folder.glob(f"{since:08d}-*.safetensors"), default=None)
             state = None if last is None else self._read(last)
@@ -78,7 +79,8 @@ class Store:
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         tensors = {name: value.detach().clone().contiguous() for name, value in state.items()}
-        replace_file(self._path(round, exchange), lambda partial: save_file(tensors, partial, self._notes))
+        notes = {"token": self.token, "since": str(since)}
+        replace_file(self._path(round, exchange), lambda partial: save_file(tensors, partial, notes))
         rounds = {other: int(other.name.partition("-")[0]) for other in self.folder.glob("*-*.safetensors")}
         before = max((one for one in rounds.values() if one < since), default=NEVER)
         for other, one in rounds.items():
@@ -97,20 +99,21 @@ class Store:
         tensors = {name: value.detach().clone().contiguous() for name, value in layers.items()}
         replace_file(self.folder / LAYERS, lambda partial: save_file(tensors, partial))
 
-    @property
-    def _notes(self) -> dict[str, str]:
-        return {"token": self.token}
-
     def _path(self, round: int, exchange: int) -> Path:
         return self.folder / f"{round:08d}-{exchange}.safetensors"
 
-    def _read(self, path: Path) -> Tensors | None:
-        """A state of this run; None if there is no file or it is another run's; a damaged one is a `DataError`."""
+    def _read(self, path: Path, since: int | None = None) -> Tensors | None:
+        """A state of this run, of one that started from round `since` if that is given; None if there is no such file.
+
+        Raises:
+            DataError: a damaged file.
+        """
         if not path.exists():
             return None
         try:
             with safe_open(path, framework="pt") as file:
-                if file.metadata() != self._notes:
+                notes = file.metadata() or {}
+                if notes.get("token") != self.token or (since is not None and notes.get("since") != str(since)):
                     return None
                 return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except Exception as error:
