@@ -30,9 +30,10 @@ STANDARD = ("cap standard", "scale standard")  # the same on inputs of mean 0 an
 def panels(scale: Scale) -> list[Panel]:
     """MNIST, logistic regression, i.i.d., all 10 clients take part; the smoke scale has fewer points.
 
-    The panels by scale are named by method and local steps, "fedsps 5" or "feddecsps 100".
+    The panels by scale are named by method and local steps, "fedsps 5" or "feddecsps 100". There is an evaluation in
+    10 rounds, as they take most of the time of these 1010 runs.
     """
-    setting = common(scale, data="mnist")
+    setting = common(scale, data="mnist", evaluate_every=1 if scale == "smoke" else 10)
     scales = (0.1, 0.5, 10) if scale == "smoke" else SCALES
     by_cap = {method: [Line(f"{NAMES[method]} cap {cap}", f"{method}:cap={cap}") for cap in CAPS] for method in NAMES}
     fedavg = [Line(f"FedAvg {stepsize}", f"fedavg:client_stepsize={stepsize}") for stepsize in (0.01, 0.1)]
