@@ -39,13 +39,21 @@ def reproduce_command(
     from_tables: Annotated[
         bool, typer.Option("--from-tables", help="Judge and draw again what lies in OUTPUT, without training.")
     ] = False,
+    add: Annotated[
+        bool, typer.Option("--add", help="Take the runs and winners that OUTPUT's tables hold, and run what they lack.")
+    ] = False,
+    minutes: Annotated[
+        float | None,
+        typer.Option(help="Begin no further panel after so long; those that are complete are judged.", min=0.0),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Re-run the paper's experiments: figures, tables, and a verdict on every claim.
 
     Runs are cached: a second call draws without training, an interrupted one goes on where it stopped. The document
     shows every page that lies in OUTPUT, so pages may be run one by one, and at scales of their own. Only the paper
-    scale decides about the paper: what a smaller one shows is said beside "undecided".
+    scale decides about the paper: what a smaller one shows is said beside "undecided". A page that takes longer than a
+    machine is there can be run in stretches: --minutes ends one, and --add goes on with its tables, without its runs.
     """
     torch.set_num_threads(1)
     if show:
@@ -70,6 +78,8 @@ def reproduce_command(
                 jobs=jobs,
                 report=report,
                 from_tables=from_tables,
+                add=add,
+                minutes=minutes,
             )
         )
     verdicts = [verdict for page_done in pages_done for verdict in page_done.verdicts]

@@ -111,6 +111,8 @@ def _page(page: Mapping[str, Any], folder: Path, where: str) -> list[str]:
     """The section of a page: what was run, figures, verdicts case by case, the numbers of every panel, its tables."""
     command = f"`fedsps reproduce {page['page']} --scale {page['scale']} --seeds {page['seeds']}`"
     fewer = f" The page asks for {page['wanted']} seeds." if page["seeds"] < page["wanted"] else ""
+    if missing := panels_missing(page):
+        fewer += f" Of its {missing + len(page['panels'])} panels {missing} are not run yet."
     parts = [f"## {page['title']}", " ".join([page["note"], f"Written by {command}.{fewer}"]).strip()]
     winners = list(_winners(page))
     if winners:
@@ -234,8 +236,15 @@ def _facts(page: Mapping[str, Any]) -> Sequence[object]:
     name, scale, seeds, runs, trials = (page[key] for key in ("page", "scale", "seeds", "runs", "trials"))
     if seeds < page["wanted"]:
         seeds = f"{seeds} of {page['wanted']}"
+    if missing := panels_missing(page):
+        scale = f"{scale}, {len(page['panels'])} of {missing + len(page['panels'])} panels"
     times = duration(page["seconds"]), duration(page["search_seconds"])
     return name, scale, seeds, runs, times[0], trials, times[1], *(counted[outcome] for outcome in OUTCOMES)
+
+
+def panels_missing(page: Mapping[str, Any]) -> int:
+    """How many panels of a page are not run yet; pages that compute their records have none of their own."""
+    return page.get("panels_wanted", 0) - len(page["panels"]) if page["panels"] else 0
 
 
 def duration(seconds: float) -> str:

@@ -1,17 +1,20 @@
 """Search and train what the panels of a page ask for. Everything is cached.
 
 Searches come first, since their winners are what is trained. A run is known by the digest of its spec, and a search by
-its name, so that pages share both: what one page ran, another reads.
+its name, so that pages share both: what one page ran, another reads. What the tables of an earlier stretch hold
+(`Job.known`) is not run again.
 """
 
-from collections.abc import Iterator, Sequence
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 from fedsps.engine.history import Row
-from fedsps.errors import FailedRunsError, Failure
+from fedsps.errors import ConfigurationError, FailedRunsError, Failure
 from fedsps.methods.notation import Named, named, parse
-from fedsps.paper.page import Cost, Job, Line, Panel, Records, Scale, Tuned
+from fedsps.paper.page import SECONDS, Cost, Job, Line, Panel, Records, Scale, Tuned, Winner
 from fedsps.runs.parallel import run_all
 from fedsps.runs.result import Result
 from fedsps.runs.space import PAPER_GRID, TUNING_SEED, Search
@@ -23,47 +26,71 @@ from fedsps.runs.tuning import TuningResult
 def train(panels: Sequence[Panel], job: Job) -> Records:
     """Tune, then train every line of every panel on each seed; what is there already is read.
 
+    A job that has to end at some time takes one panel after another, and begins none when the time is up; panels of
+    which everything is known take no time, and are always there.
+
     Args:
         panels: of the page, at the job's scale.
-        job: seeds, folder of the runs, processes, and who is told how far it is.
+        job: seeds, folder of the runs, processes, what is known, and who is told how far it is.
 
     Returns:
         The results by panel, label and seed, the run folders that they came from, and what all of it took.
 
     Raises:
         FailedRunsError: some searches or runs failed; the others are done, but what is missing cannot be judged.
+        ConfigurationError: the time was up before one panel was complete.
     """
+    if job.until is None:
+        return train_together(panels, job)
+    parts = [train_together([panel], job) for panel in panels if not job.is_over or is_known(panel, job)]
+    if not parts:
+        raise ConfigurationError(f"no panel of {job.page} was complete when the time was up: give it more minutes")
+    return Records(
+        runs={name: lines for part in parts for name, lines in part.runs.items()},
+        digests={key: digests for part in parts for key, digests in part.digests.items()},
+        winners={key: winner for part in parts for key, winner in part.winners.items()},
+        cost=cost(
+            {
+                digest: run
+                for part in parts
+                for (name, label), digests in part.digests.items()
+                for digest, run in zip(digests, part.runs[name][label], strict=True)
+            }.values(),
+            [winner for part in parts for winner in part.winners.values()],
+        ),
+    )
+
+
+def train_together(panels: Sequence[Panel], job: Job) -> Records:
+    """All panels at once: their searches, then their runs, shared among the job's processes."""
     failures: list[Failure] = []
-    chosen: dict[tuple[str, str], Named] = {}
-    searches: list[TuningResult] = []
+    winners: dict[tuple[str, str], Winner] = {}
     for panel in panels:
         for line in panel.lines:
-            if isinstance(line.algorithm, str):
-                chosen[panel.name, line.label] = parse(line.algorithm)[0]
-            else:
+            if isinstance(line.algorithm, Tuned):
                 with noting(failures):
-                    searches.append(searched(panel, line, line.algorithm, job))
-                    chosen[panel.name, line.label] = getattr(searches[-1], line.algorithm.pick)
+                    winners[panel.name, line.label] = known_winner(panel, line, job) or winner_of(
+                        searched(panel, line, line.algorithm, job), line.algorithm.pick
+                    )
     specs_by_line = {
-        (panel.name, line.label, seed): Spec.of(
-            chosen[panel.name, line.label], seed=seed, **(dict(panel.settings) | dict(line.settings))
-        )
+        (panel.name, line.label, seed): spec
         for panel in panels
         for line in panel.lines
-        if (panel.name, line.label) in chosen
-        for seed in range(min(job.seeds, panel.seeds or job.seeds))
+        if isinstance(line.algorithm, str) or (panel.name, line.label) in winners
+        for seed, spec in enumerate(specs_of(panel, line, winners.get((panel.name, line.label)), job))
     }
     specs = list({spec.digest: spec for spec in specs_by_line.values()}.values())  # panels may share runs
-    done = [0] * len(specs)
+    results = {spec.digest: run for spec in specs if (run := known_run(spec, job)) is not None}
+    todo = [spec for spec in specs if spec.digest not in results]
+    done = [0] * len(todo)
 
     def watch(number: int, row: Row) -> None:
         done[number] = row["round"]
-        job.tell("training", sum(done), sum(spec.plan.rounds for spec in specs))
+        job.tell("training", sum(done), sum(spec.plan.rounds for spec in todo))
 
     with noting(failures):
-        results = dict(
-            zip((spec.digest for spec in specs), run_all(specs, job.runs, jobs=job.jobs, watch=watch), strict=True)
-        )
+        trained = run_all(todo, job.runs, jobs=job.jobs, watch=watch) if todo else []
+        results |= zip((spec.digest for spec in todo), trained, strict=True)
     if failures:
         raise FailedRunsError(failures)
     runs: dict[str, dict[str, list[Result]]] = {}
@@ -71,7 +98,60 @@ def train(panels: Sequence[Panel], job: Job) -> Records:
     for (name, label, _), spec in specs_by_line.items():
         runs.setdefault(name, {}).setdefault(label, []).append(results[spec.digest])
         digests.setdefault((name, label), []).append(spec.digest)
-    return Records(runs, digests, cost=cost(list(results.values()), searches))
+    return Records(runs, digests, winners, cost=cost(results.values(), winners.values()))
+
+
+def specs_of(panel: Panel, line: Line, winner: Winner | None, job: Job) -> list[Spec]:
+    """A line's runs, seed by seed; a searched line has its winner's parameters."""
+    algorithm = parse(line.algorithm)[0] if isinstance(line.algorithm, str) else None
+    chosen = algorithm if winner is None else winner.chosen
+    assert chosen is not None, "a searched line has a winner"
+    settings = dict(panel.settings) | dict(line.settings)
+    return [Spec.of(chosen, seed=seed, **settings) for seed in range(min(job.seeds, panel.seeds or job.seeds))]
+
+
+def is_known(panel: Panel, job: Job) -> bool:
+    """Whether nothing of a panel has to be searched or trained."""
+    for line in panel.lines:
+        winner = known_winner(panel, line, job)
+        if isinstance(line.algorithm, Tuned) and winner is None:
+            return False
+        if any(known_run(spec, job) is None for spec in specs_of(panel, line, winner, job)):
+            return False
+    return True
+
+
+def known_run(spec: Spec, job: Job) -> Result | None:
+    """The run in the tables of earlier stretches; not if its algorithm has other parts by now."""
+    found = job.known.runs.get((spec.digest, parts_digest(spec.named))) if job.known.runs else None
+    return None if found is None else replace(found, spec=spec)
+
+
+def known_winner(panel: Panel, line: Line, job: Job) -> Winner | None:
+    """What a search chose in an earlier stretch."""
+    tuned = line.algorithm
+    if not isinstance(tuned, Tuned) or not job.known.winners:
+        return None
+    return job.known.winners.get((search(panel, line, tuned, job.scale).name, tuned.pick))
+
+
+def winner_of(tuned: TuningResult, pick: Literal["best", "worst"]) -> Winner:
+    """A search's winner, or its worst finite point, and what the search took."""
+    seconds = float(tuned.table["seconds"].sum())
+    return Winner(tuned.search.name, tuned.best if pick == "best" else tuned.worst, len(tuned.table), seconds)
+
+
+def parts_digest(algorithm: Named) -> str:
+    """What an algorithm is made of, down to the defaults of its parts, in twelve digits.
+
+    The digest of a run has an algorithm's own parameters; it would not notice that a method is composed otherwise.
+
+    >>> parts_digest(named("fedsps")) == parts_digest(named("fedsps"))
+    True
+    >>> parts_digest(named("fedsps")) == parts_digest(named("fedavg"))
+    False
+    """
+    return hashlib.sha256(repr(algorithm.build().composition).encode()).hexdigest()[:12]
 
 
 @contextmanager
@@ -83,17 +163,24 @@ def noting(failures: list[Failure]) -> Iterator[None]:
         failures += error.failures
 
 
-def cost(results: Sequence[Result], searches: Sequence[TuningResult]) -> Cost:
+def cost(results: Iterable[Result], winners: Iterable[Winner]) -> Cost:
     """What runs and searches took, whether now or before; lines may share a search, which counts once.
 
     Seconds are those of training in the runs, and of whole trials in the searches.
     """
-    tables = [tuned.table for tuned in {tuned.search.name: tuned for tuned in searches}.values()]
+    results, searches = list(results), {winner.search: winner for winner in winners}.values()
     return Cost(
         runs=len(results),
-        seconds=sum(float(result.history["seconds"].sum()) for result in results),
-        trials=sum(len(table) for table in tables),
-        search_seconds=sum(float(table["seconds"].sum()) for table in tables),
+        seconds=sum(map(seconds_of, results)),
+        trials=sum(winner.trials for winner in searches),
+        search_seconds=sum(winner.seconds for winner in searches),
+    )
+
+
+def seconds_of(result: Result) -> float:
+    """The time of a run's training; one from a table has it noted, as the table leaves the times of rounds out."""
+    return float(
+        result.provenance.get(SECONDS, 0.0) if "seconds" not in result.history else result.history["seconds"].sum()
     )
 
 

@@ -5,6 +5,7 @@ the records and give `Evidence`, which decides a `Verdict`. So a verdict can be 
 the claims can be tested on results that are made up.
 """
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from fedsps.methods.notation import Named
 from fedsps.paper.evidence import Evidence, Numbers, Outcome
 from fedsps.runs.result import Result
 
@@ -20,6 +22,7 @@ Scale = Literal["smoke", "laptop", "paper"]
 LOSSES = ("train_loss", "cohort_loss")
 OUR_QUESTION = "our question"  # the place of a statement that the paper does not make
 WORST = {"train_loss": np.inf, "cohort_loss": np.inf, "test_accuracy": -np.inf}  # what a diverged run ends at
+SECONDS, PARTS = "training_seconds", "parts"  # what the provenance of a run that was read from a table has
 Report = Callable[[str, int, int], None]  # what is being done, how far, of how much
 
 
@@ -77,6 +80,36 @@ class Panel:
 
 
 @dataclass(frozen=True)
+class Winner:
+    """What a search chose for a line, and what it took.
+
+    Attributes:
+        search: its name, the same for the same search.
+        chosen: the algorithm with the parameters that were chosen.
+        trials: how many there were.
+        seconds: of whole trials.
+    """
+
+    search: str
+    chosen: Named
+    trials: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Known:
+    """What the tables of earlier stretches hold, so that it need not be run again.
+
+    Attributes:
+        runs: by the run's digest and that of its algorithm's parts, whose defaults may have changed since.
+        winners: by the name of the search, and which of its points was picked.
+    """
+
+    runs: Mapping[tuple[str, str], Result] = field(default_factory=dict)
+    winners: Mapping[tuple[str, str], Winner] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Job:
     """How much of which page is run, how often, and where.
 
@@ -87,6 +120,8 @@ class Job:
         runs: the folder of run folders.
         jobs: runs at the same time.
         report: who is told how far it is.
+        known: what is taken from tables.
+        until: when no further panel is begun, by `time.monotonic`; None: all of them are.
     """
 
     page: str
@@ -95,6 +130,13 @@ class Job:
     runs: Path
     jobs: int = 1
     report: Report | None = None
+    known: Known = Known()
+    until: float | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is up."""
+        return self.until is not None and time.monotonic() >= self.until
 
     def tell(self, what: str, done: int, size: int) -> None:
         """Report progress, if anybody listens: what is being done, how far, of how much."""
@@ -126,6 +168,7 @@ class Records:
     Attributes:
         runs: results by panel and label, in the order of the seeds.
         digests: the run folders of each line.
+        winners: what a search chose for a line, of those that have one.
         tables: by the name of their file.
         cost: what all of it took.
 
@@ -140,6 +183,7 @@ class Records:
 
     runs: Mapping[str, Mapping[str, Sequence[Result]]]
     digests: Mapping[tuple[str, str], Sequence[str]] = field(default_factory=dict)
+    winners: Mapping[tuple[str, str], Winner] = field(default_factory=dict)
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     cost: Cost = Cost()
 
@@ -282,6 +326,17 @@ class Verdict:
         return f"{self.claim.effect} {mean:.3g}{interval} ({size} {many})"
 
 
+def hundred_rounds(label: str, history: pd.DataFrame) -> pd.DataFrame:
+    """Of a run a hundred rounds, and all that were evaluated: enough to draw it and to judge it from.
+
+    >>> history = pd.DataFrame({"round": range(1, 301), "train_loss": [np.nan] * 298 + [0.5, 0.25]})
+    >>> hundred_rounds("FedSPS", history)["round"].tolist()[-4:]
+    [294, 297, 299, 300]
+    """
+    every = max(1, len(history) // 100)
+    return history[(history["round"] % every == 0) | history["train_loss"].notna()]
+
+
 @dataclass(frozen=True)
 class Page:
     """One page: its panels by scale, the figure it draws from the records, and the claims it settles.
@@ -299,7 +354,7 @@ class Page:
         is_seeded: whether other numbers of seeds make sense.
         compute: from panels and the job to records, in place of training.
         shown: tables that the document shows.
-        points: rounds of each run in the page's table of curves.
+        kept: from a line's label and a run's history to what the page's table keeps of it, enough to judge from.
     """
 
     name: str
@@ -312,9 +367,8 @@ class Page:
     is_seeded: bool = True
     compute: Callable[[Sequence[Panel], Job], Records] | None = None
     shown: Sequence[str] = ()
+    kept: Callable[[str, pd.DataFrame], pd.DataFrame] = hundred_rounds
 
     def reduced(self, scale: Scale) -> str:
         """The scale, if its panels are not the paper's; empty if they are."""
         return "" if self.panels(scale) == self.panels("paper") else scale
-
-    points: int = 100

@@ -5,8 +5,9 @@ curves), its figures, and other tables of its own. `document` and `fedsps report
 of the folder are in verdicts.csv.
 """
 
+import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from importlib import import_module
@@ -16,10 +17,9 @@ from typing import get_args
 import numpy as np
 import pandas as pd
 
-from fedsps.checks import choice, count
+from fedsps.checks import choice, count, positive
 from fedsps.errors import (
     ConfigurationError,
-    DataError,
     DiskFullError,
     FailedRunsError,
     Failure,
@@ -28,9 +28,22 @@ from fedsps.errors import (
 )
 from fedsps.paper.document import document, verdict_table
 from fedsps.paper.evidence import Numbers
-from fedsps.paper.execute import noting, search, train
-from fedsps.paper.page import Job, Line, Page, Panel, Records, Report, Scale, Tuned, Verdict
-from fedsps.paper.stored import stored
+from fedsps.paper.execute import noting, parts_digest, search, seconds_of, train
+from fedsps.paper.page import (
+    PARTS,
+    Job,
+    Known,
+    Line,
+    Page,
+    Panel,
+    Records,
+    Report,
+    Scale,
+    Tuned,
+    Verdict,
+    hundred_rounds,
+)
+from fedsps.paper.stored import known, stored
 from fedsps.report import plot
 from fedsps.runs.checkpoint import FAILURE
 from fedsps.runs.failures import in_line
@@ -51,7 +64,6 @@ PAGES = {  # by name, in the paper's order: the file of `fedsps.paper.pages` tha
     "beyond": "beyond",
     "theory": "theory",
 }
-WHOLE = 100  # rounds of a run, and those that were evaluated: enough to judge from
 
 
 @dataclass(frozen=True)
@@ -102,11 +114,14 @@ def reproduce(
     jobs: int = 1,
     report: Report | None = None,
     from_tables: bool = False,
+    add: bool = False,
+    minutes: float | None = None,
 ) -> list[Reproduction]:
     """Re-run the paper's experiments: figures, tables, and a verdict on every claim.
 
     Runs are cached: a second call draws without training, an interrupted one goes on where it stopped. The document
-    shows every page that lies in the output folder, so pages may be run one by one, and at scales of their own.
+    shows every page that lies in the output folder, so pages may be run one by one, and at scales of their own. What
+    takes longer than a machine is there can be run in stretches: `minutes` ends one, and `add` goes on with its tables.
 
     Args:
         *pages: their names; all if none is given.
@@ -119,8 +134,12 @@ def reproduce(
         report: called with what is being done, how far it is, and of how much.
         from_tables: judge and draw again what lies in the output folder, without training; of every page its own
             scale and seeds.
+        add: take runs, and what searches chose, from the tables in the output folder, and run what they lack. Runs
+            whose algorithm has other parts by now are run again; other changes of the code are not noticed.
+        minutes: begin no further panel after so long; a page is judged on the panels that are complete.
 
     Raises:
+        ConfigurationError: the minutes were over before one panel of a page was complete.
         FailedRunsError: if some runs failed: all others are done, pages with a failed run are not judged, and
             `finished` are the other pages.
     """
@@ -129,21 +148,31 @@ def reproduce(
     if seeds is not None:
         count("seeds", seeds)
     plot.check_available()
+    if minutes is not None:
+        positive("minutes", minutes)
     folder = Path("reproduction", scale) if output is None else Path(output)
     failures: list[Failure] = []
     if from_tables:
-        there = [name for name in PAGES if (folder / f"{name}.json").is_file() and find(name).points >= WHOLE]
+        there = [name for name in PAGES if (folder / f"{name}.json").is_file()]
         reproductions = [judge_again(find(name), folder) for name in pages or there]
     else:
         chosen = [find(name) for name in pages or PAGES]
         for page in chosen:
-            check_room(page, scale, folder)
+            check_room(page, scale, folder, add)
+        start = Job(
+            page="",
+            scale=scale,
+            seeds=0,
+            runs=Path(runs),
+            jobs=jobs,
+            report=report,
+            known=known([find(name) for name in PAGES], folder) if add else Known(),
+            until=None if minutes is None else time.monotonic() + 60 * minutes,
+        )
         reproductions = []
         for page in chosen:
             with failing_alone(page, folder, failures, among=len(chosen)):
-                reproductions.append(
-                    reproduce_page(page, scale, seeds=seeds, runs=Path(runs), folder=folder, jobs=jobs, report=report)
-                )
+                reproductions.append(reproduce_page(page, replace(start, seeds=seeds_of(page, scale, seeds)), folder))
     if reproductions:
         place = folder / "README.md" if text is None else Path(text)
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -174,33 +203,26 @@ def failing_alone(page: Page, folder: Path, failures: list[Failure], among: int)
         file.unlink(missing_ok=True)
 
 
-def reproduce_page(
-    page: Page,
-    scale: Scale,
-    *,
-    seeds: int | None,
-    runs: Path,
-    folder: Path,
-    jobs: int = 1,
-    report: Report | None = None,
-) -> Reproduction:
+def seeds_of(page: Page, scale: Scale, asked: int | None) -> int:
+    """How many seeds a page is run on: as many as asked for, unless it is not seeded; else its own, or one."""
+    if asked is not None and page.is_seeded:
+        return asked
+    return page.seeds if scale == "paper" or page.compute else 1
+
+
+def reproduce_page(page: Page, job: Job, folder: Path) -> Reproduction:
     """Run what is not there yet, then write the page's figures, its tables (CSV), and its verdicts and panels (JSON).
 
     Args:
         page: which one.
-        scale: "smoke", "laptop" or "paper".
-        seeds: one if not given, or as many as the page has at paper scale; a page that is not seeded has its own.
-        runs: the folder of run folders.
+        job: scale, seeds, folder of the runs, and how they are run.
         folder: where the files go.
-        jobs: runs at the same time, in processes of one thread each.
-        report: called with what is being done, how far it is, and of how much.
     """
-    check_room(page, scale, folder)
-    panels = page.panels(scale)
-    if seeds is None or not page.is_seeded:
-        seeds = page.seeds if scale == "paper" or page.compute else 1
-    records = (page.compute or train)(panels, Job(page.name, scale, seeds, runs, jobs, report))
-    outcome = judge(page, scale, seeds, panels, records, folder)
+    panels = page.panels(job.scale)
+    records = (page.compute or train)(panels, replace(job, page=page.name))
+    if records.runs:  # a stretch may have ended before all were complete
+        panels = [panel for panel in panels if panel.name in records.runs]
+    outcome = judge(page, job.scale, job.seeds, panels, records, folder)
     write(outcome, folder)
     return outcome
 
@@ -223,12 +245,8 @@ def judge_again(page: Page, folder: Path) -> Reproduction:
     Its note says what was run, and so stays. Lines that the page has today and its tables do not have no numbers.
 
     Raises:
-        DataError: if the page does not lie in the folder, or its table has too few rounds to be judged from.
+        DataError: if the page does not lie in the folder.
     """
-    if page.points < WHOLE:
-        raise DataError(
-            f"the table of {page.name} has {page.points} rounds of a run, too few to judge from: run it again"
-        )
     found, records = stored(page, folder)
     panels = [
         replace(panel, lines=[line for line in panel.lines if line.label in records.runs[panel.name]])
@@ -241,14 +259,16 @@ def judge_again(page: Page, folder: Path) -> Reproduction:
     return outcome
 
 
-def check_room(page: Page, scale: Scale, folder: Path) -> None:
-    """Refuse to write over the same page at another scale, which may have taken hours.
+def check_room(page: Page, scale: Scale, folder: Path, add: bool = False) -> None:
+    """Refuse to write over the same page at another scale, which may have taken hours; a larger one may be added.
 
     Raises:
         ConfigurationError: it names the file, and the scale that it holds.
     """
-    path = folder / f"{page.name}.json"
-    if path.is_file() and (there := read_json(path).get("scale")) != scale:
+    path, scales = folder / f"{page.name}.json", get_args(Scale)
+    there = read_json(path).get("scale", scale) if path.is_file() else scale
+    grows = add and there in scales and scales.index(there) < scales.index(scale)
+    if there != scale and not grows:
         raise ConfigurationError(
             f"{path} holds the page {page.name} at {there} scale, not {scale}: name another output folder"
         )
@@ -261,14 +281,14 @@ def write(outcome: Reproduction, folder: Path) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     name, records = outcome.page.name, outcome.records
-    tables = ({name: table(records, outcome.page.points)} if records.runs else {}) | dict(records.tables)
+    tables = ({name: table(records, outcome.page.kept)} if records.runs else {}) | dict(records.tables)
     for stem, content in tables.items():
         content.to_csv(folder / f"{stem}.csv", index=False, float_format="%.6g")
     write_json(folder / f"{name}.json", plain(outcome))
 
 
-def table(records: Records, points: int = WHOLE) -> pd.DataFrame:
-    """The numbers behind a figure: of every run so many rounds, and of a hundred also all that were evaluated.
+def table(records: Records, kept: Callable[[str, pd.DataFrame], pd.DataFrame] = hundred_rounds) -> pd.DataFrame:
+    """The numbers behind a figure: of every run what the page keeps.
 
     Times are left out, so that the same runs give the same table on every machine.
     """
@@ -276,10 +296,8 @@ def table(records: Records, points: int = WHOLE) -> pd.DataFrame:
     for panel, lines in records.runs.items():
         for label, seeds in lines.items():
             for run in seeds:
-                history = run.history.drop(columns="seconds", errors="ignore")
-                is_shown = history["round"] % max(1, len(history) // points) == 0
-                shown = history[is_shown | (history["train_loss"].notna() if points >= WHOLE else False)]
-                parts.append(shown.assign(panel=panel, line=label, seed=run.spec.plan.seed))
+                history = kept(label, run.history.drop(columns="seconds", errors="ignore"))
+                parts.append(history.assign(panel=panel, line=label, seed=run.spec.plan.seed))
     whole = pd.concat(parts, ignore_index=True)
     return whole[["panel", "line", "seed", *whole.columns.drop(["panel", "line", "seed"])]]
 
@@ -323,9 +341,9 @@ def plain(outcome: Reproduction) -> dict[str, object]:
 
     def plain_line(panel: Panel, line: Line) -> dict[str, object]:
         """A line with its run folders, what a search chose for it, and the seeds that diverged."""
-        runs = records.of(panel.name, line.label)
-        spec = runs[0].spec
-        tuned = isinstance(line.algorithm, Tuned) and search(panel, line, line.algorithm, outcome.scale).space
+        runs, key = records.of(panel.name, line.label), (panel.name, line.label)
+        spec, winner = runs[0].spec, records.winners.get(key)
+        tuned = search(panel, line, line.algorithm, outcome.scale).space if isinstance(line.algorithm, Tuned) else {}
         return {
             "label": line.label,
             "final": {
@@ -334,8 +352,18 @@ def plain(outcome: Reproduction) -> dict[str, object]:
                 if column in runs[0].history
             },
             "algorithm": spec.algorithm,
-            "tuned": {name: spec.parameters[name] for name in tuned or ()},
-            "runs": list(records.digests.get((panel.name, line.label), ())),
+            "tuned": {name: spec.parameters[name] for name in tuned},
+            "search": None
+            if winner is None or not isinstance(line.algorithm, Tuned)
+            else {
+                "name": winner.search,
+                "pick": line.algorithm.pick,
+                "trials": winner.trials,
+                "seconds": round(winner.seconds, 3),
+            },
+            "runs": list(records.digests.get(key, ())),
+            "parts": runs[0].provenance.get(PARTS, "") if spec.task is None else parts_digest(spec.named),
+            "seconds": [round(seconds_of(run), 3) for run in runs],
             "diverged": {str(run.spec.plan.seed): run.diverged_at for run in runs if run.diverged_at is not None},
         }
 
@@ -346,6 +374,7 @@ def plain(outcome: Reproduction) -> dict[str, object]:
         "scale": outcome.scale,
         "seeds": outcome.seeds,
         "wanted": outcome.page.seeds,
+        "panels_wanted": len(outcome.page.panels(outcome.scale)),
         **asdict(records.cost),
         "figures": [figure.name for figure in outcome.figures],
         "shown": list(outcome.page.shown),

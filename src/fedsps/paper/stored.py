@@ -1,10 +1,11 @@
 """A page read back from the files that `reproduce` wrote, so that it can be judged and drawn again without training.
 
 A verdict is a pure function of records, and the tables of a page hold its records: of every run a hundred rounds and
-those that were evaluated, in six digits. So a claim that is written anew can be put to numbers that took days.
+those that were evaluated, in six digits. So a claim that is written anew can be put to numbers that took days, and a
+page that takes days can be run in stretches, on machines that share nothing but its tables.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ from typing import Any
 import pandas as pd
 
 from fedsps.core.plan import Plan
+from fedsps.methods.notation import Named, named
 from fedsps.paper.document import read
-from fedsps.paper.page import Cost, Page, Records
+from fedsps.paper.page import PARTS, SECONDS, Cost, Known, Page, Records, Winner
 from fedsps.runs.result import Result
 from fedsps.runs.spec import Spec
 
@@ -37,20 +39,57 @@ def stored(page: Page, folder: Path) -> tuple[Mapping[str, Any], Records]:
     if set(KEYS) <= set(tables.get(page.name, pd.DataFrame()).columns):
         histories = dict(iter(tables.pop(page.name).groupby(KEYS)))
     runs: dict[str, dict[str, list[Result]]] = {}
-    digests = {}
+    digests, winners = {}, {}
     for panel in found["panels"]:
         for line in panel["lines"]:
             name, label = panel["name"], line["label"]
             digests[name, label] = line["runs"]
             runs.setdefault(name, {})[label] = [
-                _run(line, histories, (name, label, seed)) for seed in range(found["seeds"])
+                _run(line, histories, (name, label, seed)) for seed in range(len(line["runs"]) or found["seeds"])
             ]
+            if line.get("search"):
+                winners[name, label] = _winner(line)
     cost = Cost(**{one.name: found[one.name] for one in fields(Cost)})
-    return found, Records(runs, digests, tables, cost)
+    return found, Records(runs, digests, winners, tables, cost)
+
+
+def known(pages: Sequence[Page], folder: Path) -> Known:
+    """What the tables of these pages hold, of those that lie in the folder: their runs, and the winners of searches.
+
+    Lines that an earlier version wrote do not say of which parts their algorithm was: their runs are left out.
+    """
+    runs: dict[tuple[str, str], Result] = {}
+    winners: dict[tuple[str, str], Winner] = {}
+    for page in pages:
+        if not (folder / f"{page.name}.json").is_file():
+            continue
+        found, records = stored(page, folder)
+        for panel in found["panels"]:
+            for line in panel["lines"]:
+                if line.get("parts"):
+                    of_line = zip(line["runs"], records.of(panel["name"], line["label"]), strict=True)
+                    runs |= {(digest, line["parts"]): run for digest, run in of_line}
+                if line.get("search"):
+                    winners[line["search"]["name"], line["search"]["pick"]] = _winner(line)
+    return Known(runs, winners)
+
+
+def _winner(line: Mapping[str, Any]) -> Winner:
+    """What a search chose for a line."""
+    search, start = line["search"], named(line["algorithm"])
+    chosen = Named(start.name, start.parameters | line["tuned"])
+    return Winner(search["name"], chosen, search["trials"], search["seconds"])
 
 
 def _run(line: Mapping[str, Any], histories: Mapping[Any, pd.DataFrame], key: tuple[str, str, int]) -> Result:
     """One run of a line; a run that diverged in its first round has an empty history."""
+    seed = key[2]
     history = histories[key] if key in histories else next(iter(histories.values())).head(0)
-    spec = Spec(algorithm=line["algorithm"], parameters=line["tuned"], plan=Plan(seed=key[2]))
-    return Result(None, history.drop(columns=KEYS).reset_index(drop=True), spec, line["diverged"].get(str(key[2])))
+    seconds = line["seconds"][seed] if line.get("seconds") else 0.0
+    return Result(
+        model=None,
+        history=history.drop(columns=KEYS).reset_index(drop=True),
+        spec=Spec(algorithm=line["algorithm"], parameters=line["tuned"], plan=Plan(seed=seed)),
+        diverged_at=line["diverged"].get(str(seed)),
+        provenance={SECONDS: seconds, PARTS: line.get("parts", "")},
+    )

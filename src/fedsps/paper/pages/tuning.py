@@ -16,7 +16,7 @@ import pandas as pd
 from fedsps.errors import FailedRunsError, Failure
 from fedsps.methods.notation import parse
 from fedsps.paper.evidence import Evidence
-from fedsps.paper.execute import cost, noting, search_settings, searched
+from fedsps.paper.execute import cost, noting, search_settings, searched, winner_of
 from fedsps.paper.page import Check, Claim, Job, Page, Panel, Records, Scale, Tuned
 from fedsps.paper.pages import convex, lenet, libsvm
 from fedsps.paper.settings import KINDS, TABLE_1
@@ -83,7 +83,7 @@ def compute(panels: Sequence[Panel], job: Job) -> Records:
         raise FailedRunsError(failures)
     grid = pd.concat(parts, ignore_index=True)
     grid = grid[["setting", "algorithm", *grid.columns.drop(["setting", "algorithm"])]]
-    return replace(records(grid), cost=cost(untuned, searches))
+    return replace(records(grid), cost=cost(untuned, [winner_of(search, "best") for search in searches]))
 
 
 def records(grid: pd.DataFrame) -> Records:
