@@ -194,7 +194,7 @@ def test_the_full_bound_holds_for_any_stepsize(loss, seed, steps, stepsize):
 class Leading(PlateauStepsize):
     """FedPolyak's stepsize whose clients also send the sum above, which the server keeps for us to see."""
 
-    sends: ClassVar[tuple[str, ...]] = ("log_ratio", "first_gap", "lead")
+    sends: ClassVar[tuple[str, ...]] = (*PlateauStepsize.sends, "lead")
     leads: list[float] = field(default_factory=list)
 
     def begin(self, state, x):
@@ -214,11 +214,17 @@ class Leading(PlateauStepsize):
         return super().absorb(state, mean, participation)
 
 
-def test_the_common_stepsize_leaves_the_guarantee_on_digits():
-    """It holds while the stepsize grows; later the sum over a round's clients is below 0 as often as not."""
-    rule = Leading()
+def leads_on_digits(**settings):
+    """The sums of the first hundred rounds on digits, two classes a client."""
+    rule = Leading(**settings)
     algorithm = fedsps.Algorithm(stepsize=rule, server=DiagonalExtrapolation())
     task = Spec.of("fedpolyak", data="digits", partition="two-class", rounds=100).task.load(0)
     fedsps.train(task.model, task.clients, algorithm=algorithm, loss=task.loss, rounds=100, evaluate_every=0)
-    holds = np.array(rule.leads) > 0
-    assert holds[:40].all() and 0.5 < holds.mean() < 0.7
+    return np.array(rule.leads)
+
+
+def test_the_common_stepsize_keeps_the_guarantee_on_average_where_its_factor_is_at_most_one():
+    """Positive in nearly every round; with s up to 4, which a fast fall allows, in nine of ten, and in sum."""
+    within, beyond = leads_on_digits(largest=1.0), leads_on_digits()
+    assert (within > 0).mean() >= 0.95
+    assert (beyond[:40] > 0).all() and 0.85 < (beyond > 0).mean() < 0.95 and beyond.sum() > 0

@@ -323,42 +323,70 @@ def common(run, cap=1.0, initial=0.01, growth=1.1, safety=4.0):
 
 
 def plateau(
-    run, initial=0.01, growth=1.1, safety=4.0, rise=1.15, drop=0.8, least_fall=0.001, patience=1.0, turn=0.1, least=5
+    run,
+    *,
+    scale=0.5,
+    initial=0.01,
+    growth=1.1,
+    safety=8.0,
+    memory=30.0,
+    largest=4.0,
+    rise=1.03,
+    drop=0.955,
+    fast=0.01,
+    least_fall=0.001,
+    patience=2.0,
+    turn=0.1,
+    least=5,
 ):
-    x, shared, factor, grow, seen, turns, before = START, initial, 1.0, growth, [], [], np.zeros(DIM)
+    x, shared, factor, grow, look, before = START, initial, 1.0, growth, least, np.zeros(DIM)
+    seen, turns, gaps, norms = [], [], [], []
     for cohort in run.cohorts():
-        ys, reports, firsts = [], [], []
+        ys, firsts, losses, squares = [], [], [], []
         for i in cohort:
-            y, logs = x, []
+            y = x
             for step in range(run.tau):
                 f, g = run.visit(i, y)
-                ratio = f / (g @ g)
                 firsts += [f] if step == 0 else []
-                run.rates[-1].append(min(shared, safety * ratio))
-                y, logs = y - min(shared, safety * ratio) * g, [*logs, np.log(ratio)]
+                losses, squares = [*losses, f], [*squares, g @ g]
+                run.rates[-1].append(min(shared, safety * f / (2 * scale * g @ g)))
+                y = y - run.rates[-1][-1] * g
             ys.append(y)
-            reports.append(np.mean(logs))
-        seen.append(np.mean(firsts))
-        change, ratio = mean(ys) - x, np.exp(np.mean(reports))
+        seen, gaps, norms = [*seen, np.mean(firsts)], [*gaps, np.mean(losses)], [*norms, np.mean(squares)]
+        ages = (1 - 1 / memory) ** np.arange(len(gaps))[::-1]
+        change, best = mean(ys) - x, ages @ gaps / (2 * scale * ages @ norms)
         turns.append(change @ before / np.linalg.norm(change) / np.linalg.norm(before) if before.any() else 0.0)
         before = change
-        if len(seen) >= least:
-            design = np.stack([np.ones(len(seen)), np.arange(len(seen))], 1)
+        if len(seen) == look:
+            size = len(seen)
+            design = np.stack([np.ones(size), np.arange(size)], 1)
             fit, *_ = np.linalg.lstsq(design, np.array(seen), rcond=None)
-            variance = np.sum((seen - design @ fit) ** 2) / (len(seen) - 2)
+            variance = np.sum((seen - design @ fit) ** 2) / (size - 2)
             error = patience * np.sqrt(variance * np.linalg.inv(design.T @ design)[1, 1])
-            excess = fit[1] + least_fall * np.mean(seen)
-            falls, rests = excess < -error, excess > error
+            least_slope, fast_slope = -least_fall * np.mean(seen), -fast * np.mean(seen)
+            falls, rests = fit[1] + error < least_slope, fit[1] - error > least_slope
+            eases = fit[1] - error > fast_slope and factor > 1
             agree, oppose = np.mean(turns) > turn, np.mean(turns) < -turn
-            run.took(falls=falls, rests=rests and oppose, short=rests and agree, unsure=not falls and not rests)
-            if falls or (rests and agree):
-                factor, grow = min(2.0, rise * factor), growth
-            elif rests and oppose:
-                run.took(limited=shared < factor * ratio, ruled=shared >= factor * ratio)
-                factor, grow = drop * min(factor, shared / ratio), 1.0
-            if falls or rests:
+            up, down = min(4.0, rise**size), max(0.25, drop**size)
+            if rests and oppose:
+                run.took(limited=shared < factor * best, ruled=shared >= factor * best)
+                factor, grow = down * min(factor, shared / best), 1.0
+            else:
+                grow = growth if falls or (rests and agree) else grow
+                if fit[1] + error < fast_slope:
+                    run.took(fast=True)
+                    factor = min(largest, up * factor)
+                elif eases:
+                    run.took(eased=True)
+                    factor = max(1.0, down * factor)
+                elif (falls or (rests and agree)) and factor < 1:
+                    run.took(falls=falls, short=rests and agree)
+                    factor = min(1.0, up * factor)
+            run.took(unsure=not (falls or rests or eases))
+            look = least if falls or rests or eases else 2 * look
+            if falls or rests or eases:
                 seen, turns = [], []
-        shared = min(grow * shared, factor * ratio)
+        shared = min(grow * shared, factor * best)
         x = mean(ys)
         yield x
 
@@ -440,6 +468,9 @@ AMS = {"client_stepsize": 0.15, "server_stepsize": 0.1, "b1": 0.8, "b2": 0.9}
 DELTA = {"initial": 0.3, "gamma": 0.5, "delta": 0.5, "server_stepsize": 0.8}
 LOCAL = {"client_stepsize": 0.03, "b1": 0.6, "b2": 0.8, "eps": 0.01}
 MIME = {"client_stepsize": 0.2, "momentum": 0.5}
+WATCHED = {"growth": 3.0, "rise": 1.2, "fast": 0.4, "least": 3}
+SHORT = {"scale": 0.2, "initial": 1.0, "safety": 4.0, "memory": 1.0, "drop": 0.7, "turn": 0.01}
+FAR = {"scale": 0.15, "initial": 0.3, "safety": 2.0, "memory": 2.0, "drop": 0.5, "turn": 0.02}
 CASES = {
     "avg": case(fedsps.FedAvg, averaging, **SLOW),
     "avgm": case(fedsps.FedAvgM, averaging, {"beta": 0.9}),
@@ -482,9 +513,9 @@ CASES = {
     "common": case(partial(by_rule, CommonStepsize), common, initial=0.3, cap=0.5),
     "common-set": case(partial(by_rule, CommonStepsize), common, initial=0.05, growth=1.5, safety=1.2, cap=5.0),
     "plateau": case(partial(by_rule, PlateauStepsize), plateau),
-    "plateau-set": case(watching, plateau, growth=2.0, rise=1.5, least_fall=0.05, patience=0.5, least=3),
-    "plateau-held": case(watching, plateau, initial=0.05, growth=3.0, rise=1.5, least_fall=0.2, patience=0.3, least=3),
-    "plateau-slow": case(watching, plateau, growth=1.5, least_fall=0.02, patience=40.0, turn=0.3, least=3),
+    "plateau-set": case(watching, plateau, least_fall=0.2, patience=0.6, **SHORT, **WATCHED),
+    "plateau-far": case(watching, plateau, least_fall=0.3, patience=0.3, **FAR, **WATCHED),
+    "plateau-slow": case(watching, plateau, growth=1.5, least_fall=0.02, patience=40.0, least=3),
     "adasps": case(partial(by_rule, AdaSPS), adasps),
     "adasps-set": case(partial(by_rule, AdaSPS), adasps, scale=0.3, cap=2.0, monotone=False),
     "diagonal": case(extrapolating, diagonal, client_stepsize=0.03),
@@ -503,9 +534,10 @@ BRANCHES = {  # that must be taken in five local steps of all clients
     "delta-set": "smooth growth",
     "common": "shared cap",
     "common-set": "shared safety grown ruled",
-    "plateau-set": "falls rests short",
+    "plateau": "fast",
+    "plateau-set": "fast eased short limited",
+    "plateau-far": "fast eased short ruled",
     "plateau-slow": "unsure",
-    "plateau-held": "falls rests short limited ruled",
     **dict.fromkeys(["adasps", "adasps-set"], "bound own"),
     **dict.fromkeys(["prox-sps", "prox-sps-set", "power-3"], "capped polyak"),
 }

@@ -25,6 +25,12 @@ def positive(name: str, value: float | torch.Tensor) -> None:
         raise ConfigurationError(f"{name} must be a finite number above 0; got {value!r}")
 
 
+def at_least(name: str, value: float, least: float) -> None:
+    """Refuse what is not a finite number of at least `least`."""
+    if not is_number(value) or not least <= value < math.inf:
+        raise ConfigurationError(f"{name} must be a finite number of at least {least}; got {value!r}")
+
+
 def fraction(name: str, value: float) -> None:
     """Refuse what is not in [0, 1)."""
     if not is_number(value) or not 0 <= value < 1:

@@ -1,4 +1,4 @@
-"""A common stepsize that finds its own scale: larger while the loss falls, smaller where it has stopped falling."""
+"""A common stepsize that finds its own scale: larger while the loss falls fast, smaller where it no longer falls."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedsps.checks import count, fraction, positive
+from fedsps.checks import at_least, count, fraction, positive
 from fedsps.core.contract import Ranges, Seen
 from fedsps.core.vectors import Tensors, norm_sq, scalars
 from fedsps.errors import ConfigurationError
@@ -17,39 +17,55 @@ __all__ = ["PlateauStepsize"]
 LINE = ("line_rounds", "line_time", "line_loss", "line_tt", "line_tl", "line_ll")
 """The sums of a straight line through some rounds' losses: how many, both means, and the centred products."""
 
-MOST = 1e9  # of a loss above its bound, where a sum must know a bound
+SENT = ("first_gap", "gap", "gradient_sq")
+"""What clients report beside the mean of log ratio, which is for private federations alone."""
+
+MOST = 1e6  # of these, where a sum must know a bound
+AT_ONCE = 4.0  # times larger or smaller than it was may s become by one decision
 
 
 @dataclass(frozen=True)
 class PlateauStepsize(CommonStepsize):
-    """The common stepsize times a factor s, which the server moves by watching the loss and its own path.
+    """The common stepsize with the largest guaranteed progress, times a factor s that the server moves by the loss.
 
         a client's step     gamma = min( Gamma, cap, safety ratio ),    ratio = (F_i - lower_i) / (2 scale ||g||^2)
-        a client reports    the mean of log ratio over its local steps, and F_i - lower_i at the first of them
-        the server          over the rounds since its last decision
-                            b +- e      the slope of the reported losses' mean
-                            a           the mean cosine between Delta and the Delta of the round before
-                            falls       b + patience e < -least_fall * loss
-                            rests       b - patience e > -least_fall * loss
-                            s <- min( largest, rise s )      if it falls, or rests while a > turn
-                            s <- drop (the s in force)       if it rests while a < -turn
-                            Gamma <- min( growth Gamma, s exp( mean of the log ratios ) )
+        a client reports    the means of F_i - lower_i and of ||g||^2 over its local steps, and F_i - lower_i at the
+                            first of them
+        the server          best = mean of F_i - lower_i / (2 scale mean of ||g||^2),    over about `memory` rounds
+                            Gamma <- min( growth Gamma, s best )
 
-    A Polyak stepsize is as right as its `lower`: where the best loss is far above it, the ratio is too large at the
-    end, and a cap stands in for the unknown optimum. The factor does that without knowing it, since
-    `s (F - lower) = F - lower'` with `lower' = F - s (F - lower)`: a loss that rests moves the bound up, towards the
-    loss that has been reached. The first local step's batch is fresh and at the server's point: its loss is an unbiased
-    look at the objective. The slope's own standard error tells a plateau from noise; as long as it cannot, the factor
-    stays and the line grows longer. A loss also rests where the steps are too short: then successive changes agree,
-    while around a minimum they oppose each other. (Where noise moves the iterates about the minimum of a parabola with
-    curvature h, their mean cosine is `-stepsize h / 2`: at -0.1 they forget where they were within five rounds. The
-    average of the iterates then removes the noise, and shorter steps would only be slower.)
+    The progress that convex clients guarantee, `sum gamma (F - lower) - gamma^2 ||g||^2 / 2` over all their steps (see
+    `DiagonalExtrapolation`), is largest at `gamma = best`, and positive up to twice that. A geometric mean of ratios,
+    as `CommonStepsize` has it, is ruled by clients that fit already: their ratios are large, and say little.
 
-    Where growth is what limits Gamma, the s in force is `Gamma / exp( mean of the log ratios )`, which may be far below
-    s: a rest brings s down to where it acts, and Gamma grows again (`growth` is 1 until then) after the next rise of s.
+    A Polyak stepsize is as right as its `lower`, and a guarantee for convex clients says what is safe, not what is best
+    for a network. So the server looks at the line through the first local steps' losses since its last decision, whose
+    batches are fresh and at the server's own point. It looks when the line has `least_rounds` rounds, and twice, four
+    times, ... as many: a test that is tried in every round would soon be passed by noise.
 
-    With `largest` 2 the common stepsize is at most that of SPS with scale 1/2, where the guarantee of
-    `DiagonalExtrapolation` ends. It needs a server rule to which clients send their change.
+        b +- e      slope of the line
+        a           mean cosine between Delta and the Delta of the round before
+        faster than r       b + patience e < -r loss
+        slower than r       b - patience e > -r loss
+
+        s <- min( largest, up s )           if the loss falls faster than `fast`
+        s <- max( 1, down s )               if it falls slower than `fast`, and s > 1
+        s <- min( 1, up s )                 if it falls faster than `least_fall`, or slower while a > turn, and s < 1
+        s <- down (the s in force)          if it falls slower than `least_fall` while a < -turn
+        up, down = rise^rounds, drop^rounds     of the line, 4 and 1/4 at the most
+
+    Above 1, s needs a reason, and a loss that falls fast is one: nothing is being overshot. Below 1 it moves the bound:
+    `s (F - lower) = F - lower'` with `lower' = F - s (F - lower)`, so a loss that rests moves `lower` towards the loss
+    that has been reached. A loss also rests where steps are too short: then successive changes agree, while around a
+    minimum they oppose each other. (Where noise moves the iterates about the minimum of a parabola with curvature h,
+    their mean cosine is `-stepsize h / 2`: at -0.1 they forget where they were within five rounds. The average of the
+    iterates then removes the noise, and shorter steps would only be slower.)
+
+    Where growth is what limits Gamma, the s in force is `Gamma / best`, which may be far below s: a rest brings s down
+    to where it acts, and Gamma grows again (`growth` is 1 until then) after the next rise of s.
+
+    It needs a server rule to which clients send their change. Where a federation is private, clients send the mean of
+    log ratio alone, and this is `CommonStepsize`.
 
     Args:
         scale: c; 1/2 is the plain ratio.
@@ -58,9 +74,11 @@ class PlateauStepsize(CommonStepsize):
         initial: Gamma in the first round.
         growth: how many times larger Gamma may be than a round before.
         safety: how many times the batch's own ratio a step may be.
+        memory: rounds over which the means are taken, those before counting less and less; 1 is the last one alone.
         largest: of s, which starts at 1.
-        rise: what s is multiplied with when the loss falls.
-        drop: what s is multiplied with when the loss rests.
+        rise: what s is multiplied with for each round of a line that rises it.
+        drop: what s is multiplied with for each round of a line that lowers it.
+        fast: the share of the loss that a round must take off for s to be above 1.
         least_fall: the share of the loss that a round must take off; less is a rest.
         patience: how many standard errors of the slope make a decision.
         turn: the mean cosine from which on changes agree or oppose each other.
@@ -70,77 +88,95 @@ class PlateauStepsize(CommonStepsize):
     in_span: ClassVar[bool] = True
     in_sweep: ClassVar[bool] = True
     word: ClassVar[str] = "plateau"
-    sends: ClassVar[tuple[str, ...]] = ("log_ratio", "first_gap")
+    sends: ClassVar[tuple[str, ...]] = ("log_ratio", *SENT)
     cap: float = 1e9
-    largest: float = 2.0
-    rise: float = 1.15
-    drop: float = 0.8
+    safety: float = 8.0
+    memory: float = 30.0
+    largest: float = 4.0
+    rise: float = 1.03
+    drop: float = 0.955
+    fast: float = 0.01
     least_fall: float = 0.001
-    patience: float = 1.0
+    patience: float = 2.0
     turn: float = 0.1
     least_rounds: int = 5
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("largest", "rise", "least_fall", "patience"):
+        for name in ("rise", "fast", "least_fall", "patience"):
             positive(name, getattr(self, name))
+        for name in ("memory", "largest"):
+            at_least(name, getattr(self, name), 1)
         fraction("drop", self.drop)
         fraction("turn", self.turn)
         count("least_rounds", self.least_rounds, least=3)
 
     def server_init(self, x: Tensor) -> Tensors:
         """The first stepsize, which grows, a factor of 1, and nothing seen yet."""
-        seen = {name: scalars(x, 0.0) for name in (*LINE, "line_turn")}
+        seen = {name: scalars(x, 0.0) for name in (*LINE, "line_turn", "kept_gap", "kept_gradient_sq")}
         kept = {"factor": scalars(x, 1.0), "growth": scalars(x, self.growth), "last_change": torch.zeros_like(x)}
-        return super().server_init(x) | seen | kept
+        return super().server_init(x) | seen | kept | {"next_look": scalars(x, float(self.least_rounds))}
 
     def begin(self, state: Tensors, x: Tensor) -> Tensors:
         """No loss has been seen in this round."""
-        return super().begin(state, x) | {"first_gap": scalars(x, 0.0)}
+        return super().begin(state, x) | {name: scalars(x, 0.0) for name in SENT}
 
     def __call__(self, state: Tensors, seen: Seen) -> tuple[Tensor, Tensors]:
-        """Return the common stepsize within its bounds; the first step's loss is kept for the report."""
+        """Return the common stepsize within its bounds; what it is made of is added up for the report."""
         gamma, state = super().__call__(state, seen)
-        return gamma, state | {"first_gap": self.gap(seen).clamp(min=0)} if seen.step == 0 else state
+        gap = self.gap(seen).clamp(min=0)
+        news = {
+            "first_gap": gap if seen.step == 0 else state["first_gap"],
+            "gap": state["gap"] + gap / seen.steps,
+            "gradient_sq": state["gradient_sq"] + norm_sq(seen.gradient) / seen.steps,
+        }
+        return gamma, state | news
 
     def conclude(self, state: Tensors, seen: Seen, delta: Tensor) -> tuple[Tensors, Tensors]:
-        """Send the mean of `log ratio`, and the first step's gap."""
+        """Send the means over the local steps, and the first step's gap."""
         message, state = super().conclude(state, seen, delta)
-        return message | {"first_gap": state["first_gap"]}, state
+        return message | {name: state[name] for name in SENT}, state
 
     def ranges(self, norm: float) -> Ranges:
-        """Gaps are not below 0, and have no largest value of their own: one far above all of use.
+        """Gaps and squared norms are not below 0, and have no largest value of their own: one far above all of use.
 
         Under differential privacy they are left out (`private_ranges` is that of the common stepsize).
         """
-        return super().ranges(norm) | {"first_gap": (0.0, MOST)}
+        return super().ranges(norm) | dict.fromkeys(SENT, (0.0, MOST))
 
     def absorb(self, state: Tensors, mean: Tensors, participation: float) -> Tensors:
-        """The next round's stepsize and factor; after a decision a new line begins.
-
-        Without the first steps' gaps, which differential privacy leaves out, nothing is decided: s stays 1.
-        """
+        """The next round's stepsize and factor; after a decision a new line begins."""
         if "first_gap" not in mean:
             return super().absorb(state, mean, participation)
         if "delta" not in mean:
             raise ConfigurationError("the plateau stepsize needs a server rule to which clients send delta, as average")
+        kept = {f"kept_{name}": (1 - 1 / self.memory) * state[f"kept_{name}"] + mean[name] for name in SENT[1:]}
+        still = kept["kept_gradient_sq"] == 0  # nothing limits the stepsize but its growth
+        best = (kept["kept_gap"] / (2 * self.scale * kept["kept_gradient_sq"])).masked_fill(still, torch.inf)
+
         line = with_loss({name: state[name] for name in LINE}, mean["first_gap"])
         turns = state["line_turn"] + cosine(mean["delta"], state["last_change"])
-        slope, error = slope_of(line)
-        excess = slope + self.least_fall * line["line_loss"]  # above 0 the loss falls too slowly
-        is_long = line["line_rounds"] >= self.least_rounds
-        falls = is_long & (excess + self.patience * error < 0)
-        rests = is_long & (excess - self.patience * error > 0)
-        agree, oppose = (sign * turns / line["line_rounds"] > self.turn for sign in (1, -1))
-        ups, downs = falls | (rests & agree), rests & oppose
-        last, ratio, factor = state["stepsize"], mean["log_ratio"].exp(), state["factor"]
+        (slope, error), loss, rounds = slope_of(line), line["line_loss"], line["line_rounds"]
+        looks, last, factor = rounds == state["next_look"], state["stepsize"], state["factor"]
+        falls, is_fast = (looks & (slope + self.patience * error < -r * loss) for r in (self.least_fall, self.fast))
+        rests, is_slow = (looks & (slope - self.patience * error > -r * loss) for r in (self.least_fall, self.fast))
+        agree, oppose = (sign * turns / rounds > self.turn for sign in (1, -1))
+        ups, downs, eases = falls | (rests & agree), rests & oppose, is_slow & (factor > 1)
+
+        up, down = (self.rise**rounds).clamp(max=AT_ONCE), (self.drop**rounds).clamp(min=1 / AT_ONCE)
+        moved = torch.where(ups, torch.maximum(factor, (up * factor).clamp(max=1)), factor)
+        moved = torch.where(eases, (down * factor).clamp(min=1), moved)
+        moved = torch.where(is_fast, (up * factor).clamp(max=self.largest), moved)
+        moved = torch.where(downs, down * torch.minimum(factor, last / best), moved)
         growth = torch.where(downs, 1.0, torch.where(ups, self.growth, state["growth"]))
-        factor = torch.where(ups, (self.rise * factor).clamp(max=self.largest), factor)
-        factor = torch.where(downs, self.drop * torch.minimum(factor, last / ratio), factor)
-        kept = {name: value.masked_fill(falls | rests, 0.0) for name, value in (line | {"line_turn": turns}).items()}
-        stepsize = torch.minimum(growth * last, factor * ratio)
-        news = {"factor": factor, "stepsize": stepsize, "growth": growth, "last_change": mean["delta"]}
-        return state | kept | news
+
+        is_decided = falls | rests | eases
+        line = {name: value.masked_fill(is_decided, 0.0) for name, value in (line | {"line_turn": turns}).items()}
+        twice = torch.where(looks, 2 * state["next_look"], state["next_look"])
+        next_look = twice.masked_fill(is_decided, self.least_rounds)
+        stepsize = torch.minimum(growth * last, moved * best)
+        news = {"factor": moved, "stepsize": stepsize, "growth": growth, "last_change": mean["delta"]}
+        return state | kept | line | news | {"next_look": next_look}
 
 
 def cosine(one: Tensor, other: Tensor) -> Tensor:

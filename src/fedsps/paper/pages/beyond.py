@@ -4,9 +4,10 @@ A cell is a problem: model, data, how it is dealt, label noise, local steps. In 
 FedExP and Delta-SGD run at their defaults, and FedAvg, FedAMS and FedAdam at the best point of a search over the
 paper's grid, widened to a client stepsize of 10, on the cell itself. Networks have the settings and the searches of
 their own pages, without FedAdam. The defaults of FedPolyak were chosen on the cells `CHOSEN_ON`, which do not count;
-cells in which an earlier form of it was seen are marked. Three of `CHOSEN_ON` were held out first: FedPolyak failed
-there, its stepsize growing past the optimum unnoticed, and what `PlateauStepsize` does at a rest (it drops the factor
-in force, and ends the growth) was chosen on them.
+cells in which an earlier form of it was seen are marked. Its first form was chosen on four cells. It failed on three
+of the others, its stepsize growing past the optimum unnoticed, and what `PlateauStepsize` does at a rest was chosen on
+them; it then lost w8a by class twofold, and how the common stepsize is made, when the server looks at the loss, and
+what lets the factor be above 1 was chosen on seven more.
 
 The bar was set before any cell was run: as good as the best tuned rival on 95 % of the cells (B1), three times fewer
 rounds than tuned FedAvg on two thirds of them (B2), and no divergence (B3).
@@ -112,8 +113,11 @@ def lines(cell: Cell) -> list[Line]:
 
 CHOSEN_ON = {
     *(Cell("digits", "by class"), Cell("a9a", "i.i.d."), Cell("mnist", "by class")),
-    *(Cell("w8a", "i.i.d."), Cell("ijcnn1", "by class"), Cell("phishing", "i.i.d.")),  # what a rest does
     Cell("mnist", "i.i.d.", network="LeNet"),
+    *(Cell("w8a", "i.i.d."), Cell("ijcnn1", "by class"), Cell("phishing", "i.i.d.")),  # what a rest does
+    *(Cell(data, "by class") for data in ("w8a", "a9a", "phishing")),  # how the common stepsize is made
+    *(Cell("digits", "i.i.d."), Cell("mnist", "i.i.d.", 0.2), Cell("mnist", "by class", 0.2)),
+    Cell("mnist", "by class", network="LeNet"),
 }
 """Where FedPolyak's defaults were chosen: not counted."""
 SEEN = {
@@ -129,13 +133,18 @@ def cells(scale: Scale) -> list[Cell]:
     some = [Cell(data, kind) for data in DATA for kind in ("i.i.d.", "by class")]
     if scale != "paper":
         return some if scale == "laptop" else [cell for cell in some if cell.data == "digits"]
-    five = [Cell(data, kind, flipped) for data in DATA for kind in KINDS for flipped in (0.0, 0.2)]
-    others = [replace(cell, local_steps=steps) for cell in five if cell.data in ("mnist", "a9a") for steps in (1, 20)]
+    clean, flipped = ([Cell(data, kind, share) for data in DATA for kind in KINDS] for share in (0.0, 0.2))
     networks = [
         *(Cell("mnist", kind, network="LeNet") for kind in KINDS),
         *(Cell("cifar10", kind, network="ResNet-18") for kind in ("i.i.d.", "by class")),
     ]
-    return [*five, *others, *networks]
+    others = [
+        replace(cell, local_steps=steps)
+        for cell in (*clean, *flipped)
+        if cell.data in ("mnist", "a9a")
+        for steps in (1, 20)
+    ]
+    return [*clean, *networks, *flipped, *others]
 
 
 def panels(scale: Scale) -> list[Panel]:
