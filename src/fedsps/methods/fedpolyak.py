@@ -12,13 +12,13 @@ from fedsps.rules.polyak import Lower
 class FedPolyak(Algorithm):
     """Three ideas of Polyak's: a stepsize from loss and gradient, the like on the server, and an averaged output.
 
-        clients     gamma = min( Gamma, 4 ratio ),    ratio = (F_i - lower_i) / ||g||^2
-        server      Gamma <- min( 1.1 Gamma, s exp( mean of log ratio ) )
+        clients     gamma = min( Gamma, 8 ratio ),    ratio = (F_i - lower_i) / ||g||^2
+        server      Gamma <- min( 1.1 Gamma, s mean of F_i - lower_i / mean of ||g||^2 )
                     x <- x + eta G^-1 Delta,    eta = mean_i 1/2 ||Delta_i||^2 / (Delta^T G^-1 Delta)
         output      the polynomial-decay average of the iterates
 
-    s grows while the loss falls and shrinks where it rests (`PlateauStepsize`), G is the root of the sum of all Delta^2
-    (`DiagonalExtrapolation`). Nothing is to be set; the parts' own parameters are open to compositions.
+    s is above 1 while the loss falls fast and shrinks where it rests (`PlateauStepsize`), G is the root of the sum of all
+    Delta^2 (`DiagonalExtrapolation`). Nothing is to be set; the parts' own parameters are open to compositions.
 
     Args:
         lower: l*, a lower bound of the losses, one number or one for each client.
