@@ -188,6 +188,17 @@ def test_a_stepsize_grows_again_when_the_loss_falls():
     assert stepsize[9] == pytest.approx(1.1 * stepsize[8]), "until a fall is certain"
 
 
+def test_a_stepsize_that_was_dropped_does_not_follow_larger_ratios_before_the_loss_falls():
+    rule = PlateauStepsize(memory=1.0)
+    state, found = rule.server_init(torch.zeros(2).double()), []
+    for number in range(9):
+        one, loss = torch.ones((), dtype=torch.float64), torch.tensor(0.3 + 1e-5 * (number % 2)).double()
+        mean = {"first_gap": loss, "gap": one * (3.0 if number > 4 else 1.0), "gradient_sq": one}
+        state = rule.absorb(state, mean | {"delta": torch.tensor(back_and_forth(number)).double()}, 1.0)
+        found.append(state["stepsize"].item())
+    assert found[4] < found[3] and found[5:] == [found[4]] * 4
+
+
 def test_steps_that_are_too_short_are_no_rest():
     """A stepsize that was stopped grows again where changes agree, and not where they cross."""
     rest = [0.3 + 1e-5 * (number % 2) for number in range(5)]
