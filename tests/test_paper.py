@@ -13,7 +13,7 @@ import pytest
 from made_runs import ROUNDS, run
 
 from fedsps.errors import ConfigurationError, DataError
-from fedsps.methods.notation import parse
+from fedsps.methods.notation import Named, parse
 from fedsps.paper import claims, execute
 from fedsps.paper.document import document, verdict_table
 from fedsps.paper.evidence import Evidence
@@ -189,7 +189,7 @@ def test_what_an_algorithm_was_made_of_is_part_of_what_is_known(tmp_path, monkey
     (panel, _) = page.panels("paper")
     later = replace(job, known=there)
     assert execute.is_known(panel, later)
-    monkeypatch.setattr(execute, "parts_digest", lambda named: "composed otherwise")
+    monkeypatch.setattr(Named, "parts", "composed otherwise")
     assert not execute.is_known(panel, later)
     assert not execute.is_known(panel, job)
 

@@ -140,6 +140,16 @@ def test_a_spec_takes_the_algorithm_by_name():
         run(Spec(algorithm="fedsps", parameters={}, plan=fedsps.Plan(rounds=2)))
 
 
+def test_a_run_of_an_algorithm_that_is_composed_otherwise_by_now_is_run_again(tmp_path, monkeypatch):
+    spec = Spec.of("fedsps", rounds=1)
+    run(spec, tmp_path)
+    assert is_done(spec, tmp_path)
+    monkeypatch.setattr(fedsps.rules.SPS, "__repr__", lambda self: "SPS(of=another version)")
+    assert not is_done(spec, tmp_path)
+    run(spec, tmp_path)
+    assert is_done(spec, tmp_path)
+
+
 def test_run_is_cached_and_loads_its_model(tmp_path):
     spec = Spec.of(named("fedsps"), rounds=4)
     first = run(spec, tmp_path)

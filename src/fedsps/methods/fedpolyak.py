@@ -17,8 +17,8 @@ class FedPolyak(Algorithm):
                     x <- x + eta G^-1 Delta,    eta = mean_i 1/2 ||Delta_i||^2 / (Delta^T G^-1 Delta)
         output      the polynomial-decay average of the iterates
 
-    s is above 1 while the loss falls fast and shrinks where it rests (`PlateauStepsize`), G is the root of the sum of all
-    Delta^2 (`DiagonalExtrapolation`). Nothing is to be set; the parts' own parameters are open to compositions.
+    s is above 1 while the loss falls fast and shrinks where it rests (`PlateauStepsize`), G is the root of the sum of
+    all Delta^2 (`DiagonalExtrapolation`). Nothing is to be set; the parts' own parameters are open to compositions.
 
     Args:
         lower: l*, a lower bound of the losses, one number or one for each client.

@@ -5,7 +5,6 @@ its name, so that pages share both: what one page ran, another reads. What the t
 (`Job.known`) is not run again.
 """
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,7 +12,7 @@ from typing import Any, Literal
 
 from fedsps.engine.history import Row
 from fedsps.errors import ConfigurationError, FailedRunsError, Failure
-from fedsps.methods.notation import Named, named, parse
+from fedsps.methods.notation import named, parse
 from fedsps.paper.page import SECONDS, Cost, Job, Line, Panel, Records, Scale, Tuned, Winner
 from fedsps.runs.parallel import run_all
 from fedsps.runs.result import Result
@@ -103,9 +102,11 @@ def train_together(panels: Sequence[Panel], job: Job) -> Records:
 
 def specs_of(panel: Panel, line: Line, winner: Winner | None, job: Job) -> list[Spec]:
     """A line's runs, seed by seed; a searched line has its winner's parameters."""
-    algorithm = parse(line.algorithm)[0] if isinstance(line.algorithm, str) else None
-    chosen = algorithm if winner is None else winner.chosen
-    assert chosen is not None, "a searched line has a winner"
+    if isinstance(line.algorithm, str):
+        chosen = parse(line.algorithm)[0]
+    else:
+        assert winner is not None, "a searched line has a winner"
+        chosen = winner.chosen
     settings = dict(panel.settings) | dict(line.settings)
     return [Spec.of(chosen, seed=seed, **settings) for seed in range(min(job.seeds, panel.seeds or job.seeds))]
 
@@ -123,7 +124,7 @@ def is_known(panel: Panel, job: Job) -> bool:
 
 def known_run(spec: Spec, job: Job) -> Result | None:
     """The run in the tables of earlier stretches; not if its algorithm has other parts by now."""
-    found = job.known.runs.get((spec.digest, parts_digest(spec.named))) if job.known.runs else None
+    found = job.known.runs.get((spec.digest, spec.named.parts)) if job.known.runs else None
     return None if found is None else replace(found, spec=spec)
 
 
@@ -139,19 +140,6 @@ def winner_of(tuned: TuningResult, pick: Literal["best", "worst"]) -> Winner:
     """A search's winner, or its worst finite point, and what the search took."""
     seconds = float(tuned.table["seconds"].sum())
     return Winner(tuned.search.name, tuned.best if pick == "best" else tuned.worst, len(tuned.table), seconds)
-
-
-def parts_digest(algorithm: Named) -> str:
-    """What an algorithm is made of, down to the defaults of its parts, in twelve digits.
-
-    The digest of a run has an algorithm's own parameters; it would not notice that a method is composed otherwise.
-
-    >>> parts_digest(named("fedsps")) == parts_digest(named("fedsps"))
-    True
-    >>> parts_digest(named("fedsps")) == parts_digest(named("fedavg"))
-    False
-    """
-    return hashlib.sha256(repr(algorithm.build().composition).encode()).hexdigest()[:12]
 
 
 @contextmanager

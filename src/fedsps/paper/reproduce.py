@@ -28,7 +28,7 @@ from fedsps.errors import (
 )
 from fedsps.paper.document import document, verdict_table
 from fedsps.paper.evidence import Numbers
-from fedsps.paper.execute import noting, parts_digest, search, seconds_of, train
+from fedsps.paper.execute import noting, search, seconds_of, train
 from fedsps.paper.page import (
     PARTS,
     Job,
@@ -362,7 +362,7 @@ def plain(outcome: Reproduction) -> dict[str, object]:
                 "seconds": round(winner.seconds, 3),
             },
             "runs": list(records.digests.get(key, ())),
-            "parts": runs[0].provenance.get(PARTS, "") if spec.task is None else parts_digest(spec.named),
+            "parts": runs[0].provenance.get(PARTS, "") if spec.task is None else spec.named.parts,
             "seconds": [round(seconds_of(run), 3) for run in runs],
             "diverged": {str(run.spec.plan.seed): run.diverged_at for run in runs if run.diverged_at is not None},
         }

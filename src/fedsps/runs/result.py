@@ -198,7 +198,10 @@ class Result:
         if self.clients is not None:
             text = self.clients.to_csv(index=False)
             replace_file(folder / CLIENTS, lambda partial: partial.write_text(text, encoding="utf-8"))
-        write_json(folder / SUMMARY, self.summary)  # last, so that a folder with a summary is complete
+        summary = self.summary
+        if self.spec.task is not None:  # of a run that may be asked for again
+            summary |= {"parts": self.spec.named.parts}
+        write_json(folder / SUMMARY, summary)  # last, so that a folder with a summary is complete
         return folder
 
     @classmethod

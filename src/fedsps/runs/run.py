@@ -12,7 +12,7 @@ from fedsps.core.addresses import source_digest
 from fedsps.engine.now import Callbacks
 from fedsps.engine.ranks import join, together
 from fedsps.engine.trial import Engine
-from fedsps.errors import ConfigurationError
+from fedsps.errors import ConfigurationError, DataError
 from fedsps.model.device import find_device
 from fedsps.runs.checkpoint import forget
 from fedsps.runs.files import read_json
@@ -22,13 +22,22 @@ from fedsps.runs.train import train
 
 
 def is_done(spec: Spec, runs: str | Path = "runs", exact: bool = False) -> bool:
-    """Whether the run is finished and in its folder; with `exact`, not as one of a sweep."""
+    """Whether the run is finished and in its folder; with `exact`, not as one of a sweep.
+
+    It is not if its algorithm has other parts, or other defaults of them, in this version than in the one that ran it.
+    """
     if Path(runs).is_file():
         raise ConfigurationError(f"runs must be a folder; {str(runs)!r} is a file: name another")
-    summary = Path(runs) / spec.digest / SUMMARY
-    if not exact or not summary.exists():
-        return summary.exists()
-    return "sweep" not in read_json(summary).get("provenance", {})
+    path = Path(runs) / spec.digest / SUMMARY
+    if not path.exists():
+        return False
+    try:
+        summary = read_json(path)
+    except DataError:
+        return True  # whoever loads it says what is wrong with it, and the remedy
+    if exact and "sweep" in summary.get("provenance", {}):
+        return False
+    return bool(summary.get("parts", spec.named.parts) == spec.named.parts)
 
 
 @together()
