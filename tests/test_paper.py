@@ -180,18 +180,22 @@ def test_a_page_is_run_in_stretches_that_share_nothing_but_its_tables(tmp_path, 
     there = known([page], tmp_path / "parts")
     late = replace(job, runs=tmp_path / "fourth", known=there, until=0.0)
     assert reproduce_page(page, late, tmp_path / "parts").records.cost.runs == 6 and not trained and not searches
+    fewer = {key: run for key, run in there.runs.items() if run.spec.parameters != {"client_stepsize": 0.1}}
+    assert len(fewer) == 4
+    late = replace(late, known=replace(there, runs=fewer))
+    assert reproduce_page(page, late, tmp_path / "parts").records.cost.runs == 6, "what the tables hold is not lost"
+    assert len(trained) == 2
 
 
 def test_what_an_algorithm_was_made_of_is_part_of_what_is_known(tmp_path, monkeypatch):
     page, job = two_panels(), Job("", "paper", 1, tmp_path / "runs")
     reproduce_page(page, job, tmp_path / "page")
     there = known([page], tmp_path / "page")
-    (panel, _) = page.panels("paper")
+    spec = Spec.of(parse("fedsps:cap=2")[0], seed=0, **page.panels("paper")[1].settings)
     later = replace(job, known=there)
-    assert execute.is_known(panel, later)
+    assert execute.known_run(spec, later).spec == spec and execute.known_run(spec, job) is None
     monkeypatch.setattr(Named, "parts", "composed otherwise")
-    assert not execute.is_known(panel, later)
-    assert not execute.is_known(panel, job)
+    assert execute.known_run(spec, later) is None
 
 
 def test_a_stretch_too_short_for_one_panel_says_so(tmp_path):

@@ -25,8 +25,8 @@ from fedsps.runs.tuning import TuningResult
 def train(panels: Sequence[Panel], job: Job) -> Records:
     """Tune, then train every line of every panel on each seed; what is there already is read.
 
-    A job that has to end at some time takes one panel after another, and begins none when the time is up; panels of
-    which everything is known take no time, and are always there.
+    A job that has to end at some time takes one panel after another, and begins none when the time is up. Panels that
+    the tables hold are always completed, or what they hold would be lost with the tables that are written.
 
     Args:
         panels: of the page, at the job's scale.
@@ -41,7 +41,8 @@ def train(panels: Sequence[Panel], job: Job) -> Records:
     """
     if job.until is None:
         return train_together(panels, job)
-    parts = [train_together([panel], job) for panel in panels if not job.is_over or is_known(panel, job)]
+    held = job.known.panels
+    parts = [train_together([panel], job) for panel in panels if (job.page, panel.name) in held or not job.is_over]
     if not parts:
         raise ConfigurationError(f"no panel of {job.page} was complete when the time was up: give it more minutes")
     return Records(
@@ -109,17 +110,6 @@ def specs_of(panel: Panel, line: Line, winner: Winner | None, job: Job) -> list[
         chosen = winner.chosen
     settings = dict(panel.settings) | dict(line.settings)
     return [Spec.of(chosen, seed=seed, **settings) for seed in range(min(job.seeds, panel.seeds or job.seeds))]
-
-
-def is_known(panel: Panel, job: Job) -> bool:
-    """Whether nothing of a panel has to be searched or trained."""
-    for line in panel.lines:
-        winner = known_winner(panel, line, job)
-        if isinstance(line.algorithm, Tuned) and winner is None:
-            return False
-        if any(known_run(spec, job) is None for spec in specs_of(panel, line, winner, job)):
-            return False
-    return True
 
 
 def known_run(spec: Spec, job: Job) -> Result | None:

@@ -103,10 +103,12 @@ class Known:
     Attributes:
         runs: by the run's digest and that of its algorithm's parts, whose defaults may have changed since.
         winners: by the name of the search, and which of its points was picked.
+        panels: page and name of those that the tables hold.
     """
 
     runs: Mapping[tuple[str, str], Result] = field(default_factory=dict)
     winners: Mapping[tuple[str, str], Winner] = field(default_factory=dict)
+    panels: frozenset[tuple[str, str]] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,7 @@ class Job:
         jobs: runs at the same time.
         report: who is told how far it is.
         known: what is taken from tables.
-        until: when no further panel is begun, by `time.monotonic`; None: all of them are.
+        until: when no further panel is begun, by `time.monotonic`; None: all of them are run.
     """
 
     page: str

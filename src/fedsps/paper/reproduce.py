@@ -136,7 +136,8 @@ def reproduce(
             scale and seeds.
         add: take runs, and what searches chose, from the tables in the output folder, and run what they lack. Runs
             whose algorithm has other parts by now are run again; other changes of the code are not noticed.
-        minutes: begin no further panel after so long; a page is judged on the panels that are complete.
+        minutes: begin no further panel after so long; a page is judged on the panels that are complete. Panels that
+            the tables hold are always completed.
 
     Raises:
         ConfigurationError: the minutes were over before one panel of a page was complete.

@@ -60,18 +60,20 @@ def known(pages: Sequence[Page], folder: Path) -> Known:
     """
     runs: dict[tuple[str, str], Result] = {}
     winners: dict[tuple[str, str], Winner] = {}
+    panels: set[tuple[str, str]] = set()
     for page in pages:
         if not (folder / f"{page.name}.json").is_file():
             continue
         found, records = stored(page, folder)
         for panel in found["panels"]:
+            panels.add((page.name, panel["name"]))
             for line in panel["lines"]:
                 if line.get("parts"):
                     of_line = zip(line["runs"], records.of(panel["name"], line["label"]), strict=True)
                     runs |= {(digest, line["parts"]): run for digest, run in of_line}
                 if line.get("search"):
                     winners[line["search"]["name"], line["search"]["pick"]] = _winner(line)
-    return Known(runs, winners)
+    return Known(runs, winners, frozenset(panels))
 
 
 def _winner(line: Mapping[str, Any]) -> Winner:
