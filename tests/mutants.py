@@ -270,7 +270,8 @@ MUTANTS = [
     Mutant("engine/workers.py", "torch.default_generator.set_state(state)", "pass", "test_workers"),
     Mutant("engine/workers.py", "return max(1, own // _processes)", "return own", "test_workers"),
     Mutant("model/network.py", "self._threads = threading.local()", "self._threads = type('Shared', (), {})()", "test_workers"),
-    Mutant("runs/run.py", 'return "sweep" not in', 'return "swept" not in', "test_sweep"),
+    Mutant("runs/run.py", 'exact and "sweep" in', 'exact and "swept" in', "test_sweep"),
+    Mutant("runs/run.py", 'summary.get("parts", spec.named.parts)', 'spec.named.parts', "test_spec"),
     # flower
     Mutant("flower/check.py", "0 < limit * middle < norm", "False", "test_flower_hostile::test_far_above_the_lower_median"),
     Mutant("flower/check.py", 'interpolation="lower"', 'interpolation="higher"', "test_flower_hostile::test_far_above_the_lower_median"),

@@ -224,7 +224,7 @@ def leads_on_digits(**settings):
 
 
 def test_the_common_stepsize_keeps_the_guarantee_on_average_where_its_factor_is_at_most_one():
-    """Positive in nearly every round; with s up to 4, which a fast fall allows, in nine of ten, and in sum."""
+    """Positive in nearly every round; with s up to 4, which a fast fall allows, in five of six, and in sum."""
     within, beyond = leads_on_digits(largest=1.0), leads_on_digits()
     assert (within > 0).mean() >= 0.95
-    assert (beyond[:40] > 0).all() and 0.85 < (beyond > 0).mean() < 0.95 and beyond.sum() > 0
+    assert (beyond[:40] > 0).all() and 0.8 < (beyond > 0).mean() < 0.9 and beyond.sum() > 0

@@ -45,7 +45,8 @@ def stored(page: Page, folder: Path) -> tuple[Mapping[str, Any], Records]:
             name, label = panel["name"], line["label"]
             digests[name, label] = line["runs"]
             runs.setdefault(name, {})[label] = [
-                _run(line, histories, (name, label, seed)) for seed in range(len(line["runs"]) or found["seeds"])
+                _run(line, histories, (name, label, seed))
+                for seed in range(len(line.get("seconds", ())) or found["seeds"])
             ]
             if line.get("search"):
                 winners[name, label] = _winner(line)
