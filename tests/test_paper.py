@@ -27,6 +27,7 @@ from fedsps.paper.reproduce import (
     find,
     judge,
     judge_again,
+    reproduce,
     reproduce_page,
     seeds_of,
     table,
@@ -196,6 +197,13 @@ def test_what_an_algorithm_was_made_of_is_part_of_what_is_known(tmp_path, monkey
     assert execute.known_run(spec, later).spec == spec and execute.known_run(spec, job) is None
     monkeypatch.setattr(Named, "parts", "composed otherwise")
     assert execute.known_run(spec, later) is None
+
+
+def test_a_stretch_does_not_write_over_what_it_would_not_take(tmp_path):
+    (tmp_path / "convex.json").write_text(json.dumps({"scale": "smoke"}))
+    with pytest.raises(ConfigurationError, match=r"convex.json may hold panels .* would be lost: add to it"):
+        reproduce("convex", output=tmp_path, runs=tmp_path / "runs", minutes=1.0)
+    assert json.loads((tmp_path / "convex.json").read_text()) == {"scale": "smoke"}
 
 
 def test_a_stretch_too_short_for_one_panel_says_so(tmp_path):

@@ -154,7 +154,10 @@ def with_flags(message: str) -> str:
 
     known = "|".join(sorted(map(re.escape, NAMES), key=len, reverse=True))
     message = (
-        message.replace(" (None: all)", " (or all)").replace("fresh=True", "--fresh").replace("retry=True", "--retry")
+        message.replace(" (None: all)", " (or all)")
+        .replace("fresh=True", "--fresh")
+        .replace("retry=True", "--retry")
+        .replace("add=True", "--add")
     )
     return re.sub(rf"^({known})(?= (is|must|needs|of|\()|=)", lambda found: f"--{found[1].replace('_', '-')}", message)
 

@@ -160,6 +160,11 @@ def reproduce(
         chosen = [find(name) for name in pages or PAGES]
         for page in chosen:
             check_room(page, scale, folder, add)
+            if minutes is not None and not add and (folder / f"{page.name}.json").is_file():
+                raise ConfigurationError(
+                    f"{folder / page.name}.json may hold panels that {minutes:g} minutes are too short for, and they "
+                    "would be lost: add to it (add=True), or name another output folder"
+                )
         start = Job(
             page="",
             scale=scale,
