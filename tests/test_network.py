@@ -271,6 +271,18 @@ def test_published_parameter_counts():
     assert count(LogisticRegression(300, 2)) == 301
 
 
+@pytest.mark.parametrize("side", [12, 13, 28])
+def test_lenet_evaluates_to_the_bits_that_it_trains_on(side):
+    module, images = LeNet(2, side), torch.randn(7, 2, side, side)
+    images[0, 0, 3, 3] = torch.nan  # a pixel that is none is not pooled away
+    for inputs in (images, images.contiguous(memory_format=torch.channels_last)):
+        with torch.no_grad():
+            evaluated = module(inputs)
+        assert torch.equal(module(inputs).nan_to_num(9.0), evaluated.nan_to_num(9.0))
+        assert evaluated[0].isnan().all()
+        assert evaluated[1:].isfinite().all()
+
+
 def test_models_make_logits_of_the_right_shape():
     assert LeNet()(torch.zeros(2, 1, 28, 28)).shape == (2, 10)
     assert LeNet(3, 32, 7)(torch.zeros(2, 3, 32, 32)).shape == (2, 7)

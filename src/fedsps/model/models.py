@@ -62,10 +62,10 @@ class LeNet(nn.Module):
         flat = 16 * ((side // 2 - 4) // 2) ** 2
         self.convolutions = nn.Sequential(
             nn.Conv2d(channels, 6, 5, padding=2),
-            nn.MaxPool2d(2),
+            _Halved(2),
             nn.ReLU(),  # of a maximum it is the maximum of ReLUs, bit by bit, on a quarter of the numbers
             nn.Conv2d(6, 16, 5),
-            nn.MaxPool2d(2),
+            _Halved(2),
             nn.ReLU(),
         )
         self.classifier = nn.Sequential(
@@ -76,6 +76,19 @@ class LeNet(nn.Module):
         """Logits `[B, classes]` of images `[B, channels, side, side]`."""
         logits: Tensor = self.classifier(self.convolutions(images).flatten(1))
         return logits
+
+
+class _Halved(nn.MaxPool2d):
+    """Max-pooling of 2 x 2 squares; where no gradient is wanted, as maxima of rows and columns.
+
+    The same bits: a maximum rounds nothing. Pooling was a third of LeNet's evaluations, and is an eighth of that so.
+    """
+
+    def forward(self, images: Tensor) -> Tensor:
+        if torch.is_grad_enabled():
+            return super().forward(images)
+        rows = torch.maximum(images[..., :-1:2, :], images[..., 1::2, :])
+        return torch.maximum(rows[..., :-1:2], rows[..., 1::2])
 
 
 Norm = Literal["batch", "group"]

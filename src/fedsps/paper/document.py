@@ -243,8 +243,13 @@ def _facts(page: Mapping[str, Any]) -> Sequence[object]:
 
 
 def panels_missing(page: Mapping[str, Any]) -> int:
-    """How many panels of a page are not run yet; pages that compute their records have none of their own."""
-    return page.get("panels_wanted", 0) - len(page["panels"]) if page["panels"] else 0
+    """How many panels of a page are not run yet; none where it is not said how many there are to be.
+
+    >>> panels_missing({"panels": [{}, {}], "panels_wanted": 5}), panels_missing({"panels": [{}, {}]})
+    (3, 0)
+    """
+    there = len(page["panels"])
+    return page.get("panels_wanted", there) - there if there else 0
 
 
 def duration(seconds: float) -> str:

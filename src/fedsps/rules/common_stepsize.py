@@ -8,8 +8,8 @@ from torch import Tensor
 
 from fedsps.checks import positive
 from fedsps.core.contract import Ranges, Seen
-from fedsps.core.vectors import Tensors, rounded, scalars
-from fedsps.rules.polyak import PolyakRule
+from fedsps.core.vectors import Tensors, norm_sq, rounded, scalars
+from fedsps.rules.polyak import PolyakRule, polyak_ratio
 
 __all__ = ["CommonStepsize"]
 
@@ -62,8 +62,11 @@ class CommonStepsize(PolyakRule):
 
     def __call__(self, state: Tensors, seen: Seen) -> tuple[Tensor, Tensors]:
         """Return the common stepsize within its bounds, and add the ratio's logarithm up."""
-        _, ratio = self.gap_and_ratio(seen)
-        ratio = ratio / (2 * self.scale)
+        return self.step(state, seen, self.gap(seen).clamp(min=0), norm_sq(seen.gradient))
+
+    def step(self, state: Tensors, seen: Seen, gap: Tensor, size: Tensor) -> tuple[Tensor, Tensors]:
+        """The same, given the gap and the gradient's squared norm, both `[...]`."""
+        ratio = polyak_ratio(gap, size) / (2 * self.scale)
         gamma = torch.minimum(seen.received["stepsize"], self.safety * ratio).clamp(max=rounded(self.cap, ratio.dtype))
         logs = ratio.log().clamp(-RANGE, RANGE)
         return gamma, state | {"log_ratio": state["log_ratio"] + logs / seen.steps}

@@ -123,12 +123,12 @@ class PlateauStepsize(CommonStepsize):
 
     def __call__(self, state: Tensors, seen: Seen) -> tuple[Tensor, Tensors]:
         """Return the common stepsize within its bounds; what it is made of is added up for the report."""
-        gamma, state = super().__call__(state, seen)
-        gap = self.gap(seen).clamp(min=0)
+        gap, size = self.gap(seen).clamp(min=0), norm_sq(seen.gradient)
+        gamma, state = self.step(state, seen, gap, size)
         news = {
             "first_gap": gap if seen.step == 0 else state["first_gap"],
             "gap": state["gap"] + gap / seen.steps,
-            "gradient_sq": state["gradient_sq"] + norm_sq(seen.gradient) / seen.steps,
+            "gradient_sq": state["gradient_sq"] + size / seen.steps,
         }
         return gamma, state | news
 

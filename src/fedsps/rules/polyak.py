@@ -77,14 +77,17 @@ class PolyakRule(StepsizeRule):
         return loss - _bounds(self.lower, loss.dtype, loss.device).take(seen.client)
 
     def gap_and_ratio(self, seen: Seen) -> tuple[Tensor, Tensor]:
-        """The loss gap, at least 0, and the Polyak ratio, both `[...]`.
-
-        A squared norm that overflows gives NaN, so that the run ends as diverged: it is no small stepsize.
-        """
-        size = norm_sq(seen.gradient)
+        """The loss gap, at least 0, and the Polyak ratio, both `[...]`."""
         gap = self.gap(seen).clamp(min=0)
-        ratio = (gap / size).masked_fill(size == 0, torch.inf)
-        return gap, ratio.masked_fill(size == torch.inf, torch.nan)
+        return gap, polyak_ratio(gap, norm_sq(seen.gradient))
+
+
+def polyak_ratio(gap: Tensor, size: Tensor) -> Tensor:
+    """A loss gap over the gradient's squared norm, both `[...]`; +inf where that is 0.
+
+    A squared norm that overflows gives NaN, so that the run ends as diverged: it is no small stepsize.
+    """
+    return (gap / size).masked_fill(size == 0, torch.inf).masked_fill(size == torch.inf, torch.nan)
 
 
 @dataclass(frozen=True)

@@ -144,7 +144,7 @@ def cells(scale: Scale) -> list[Cell]:
         if cell.data in ("mnist", "a9a")
         for steps in (1, 20)
     ]
-    return [*clean, *networks, *flipped, *others]
+    return [*clean, *flipped, *others, *networks]
 
 
 def panels(scale: Scale) -> list[Panel]:
