@@ -22,7 +22,6 @@ from fedsps.paper.page import Claim, Cost, Job, Line, Page, Panel, Records, Scal
 from fedsps.paper.pages import beyond, lenet, tuning
 from fedsps.paper.reproduce import (
     PAGES,
-    Reproduction,
     check_room,
     find,
     judge,
@@ -30,12 +29,13 @@ from fedsps.paper.reproduce import (
     reproduce,
     reproduce_page,
     seeds_of,
-    table,
-    write,
 )
 from fedsps.paper.stored import known
+from fedsps.paper.written import Reproduction, table, write
 from fedsps.report import plot
+from fedsps.runs.result import Result
 from fedsps.runs.spec import Spec
+from fedsps.runs.tuning import TuningResult
 
 CLAIMS = [(name, claim) for name in PAGES for claim in find(name).claims]
 
@@ -105,8 +105,8 @@ def test_the_table_has_a_hundred_rounds_and_all_evaluated_ones():
         one = replace(run(), history=history)
         return table(Records({"p": {"A": [one]}}))["round"].tolist()
 
-    assert rounds(500, 125) == list(range(5, 501, 5))
-    assert rounds(500, 3) == sorted({*range(3, 501, 3), *range(5, 501, 5)})
+    assert rounds(500, 125) == sorted({*range(5, 501, 5), *range(451, 501)})
+    assert rounds(500, 3) == sorted({*range(3, 501, 3), *range(5, 501, 5), *range(451, 501)})
     assert rounds(20, 20) == list(range(1, 21))
 
 
@@ -186,6 +186,50 @@ def test_a_page_is_run_in_stretches_that_share_nothing_but_its_tables(tmp_path, 
     late = replace(late, known=replace(there, runs=fewer))
     assert reproduce_page(page, late, tmp_path / "parts").records.cost.runs == 6, "what the tables hold is not lost"
     assert len(trained) == 2
+
+
+def test_a_tuned_line_is_judged_on_a_loss_with_the_winner_by_that_loss(tmp_path, monkeypatch):
+    page, job = two_panels(), Job("", "paper", 2, tmp_path / "runs")
+    (panel, _), (line, *_) = page.panels("paper"), page.panels("paper")[0].lines
+    found = execute.searched(panel, line, line.algorithm, job)
+    by_cohort = found.scored_by("cohort_loss", job.runs).table
+    for digest, score in zip(by_cohort["digest"], by_cohort["score"], strict=True):
+        history = Result.load(job.runs / digest).history
+        assert score == history["cohort_loss"].iloc[-1] != history["train_loss"].iloc[-1]
+
+    def reversed_scores(tuned, column, runs):
+        return replace(tuned, table=tuned.table.assign(score=-tuned.table["score"]))
+
+    monkeypatch.setattr(TuningResult, "scored_by", reversed_scores)
+    records = reproduce_page(page, job, tmp_path / "page").records
+    chosen = {
+        column: {run.spec.parameters["client_stepsize"] for run in records.of("first", "FedAvg tuned", column)}
+        for column in ("train_loss", "cohort_loss", "test_accuracy")
+    }
+    assert chosen == {"train_loss": {0.1}, "cohort_loss": {0.001}, "test_accuracy": {0.1}}
+    assert records.labels("first") == ["FedAvg tuned", "FedSPS"], "one line of the legend"
+    other = records.runs["first"]["FedAvg tuned by cohort_loss"]
+    ends = [run.history["cohort_loss"].iloc[-1] for run in other]
+    np.testing.assert_array_equal(records.final("first", "FedAvg tuned", "cohort_loss"), ends)
+    assert (records.cost.runs, records.cost.trials) == (8, 2)
+
+    monkeypatch.setattr(execute, "run_search", None)  # both winners are known from the tables
+    later = replace(job, runs=tmp_path / "other", known=known([page], tmp_path / "page"))
+    again = reproduce_page(page, later, tmp_path / "page").records
+    assert again.winners["first", "FedAvg tuned by cohort_loss"].chosen.parameters["client_stepsize"] == 0.001
+    assert {winner.on for winner in again.winners.values()} == {("train_loss",), ("cohort_loss",)}
+
+
+def test_a_page_is_judged_by_its_tables_alone(tmp_path):
+    """What is judged first and what is judged again from the tables are the same numbers, to the last digit."""
+    page = two_panels()
+    first = reproduce_page(page, Job("", "paper", 2, tmp_path / "runs"), tmp_path)
+    text = (tmp_path / "convex.json").read_bytes()
+    again = judge_again(page, tmp_path)
+    assert [verdict.numbers for verdict in again.verdicts] == [verdict.numbers for verdict in first.verdicts]
+    assert (tmp_path / "convex.json").read_bytes() == text
+    digits = pd.read_csv(tmp_path / "convex.csv").query("panel == 'second' and line == 'cap 2'")
+    np.testing.assert_array_equal(first.verdicts[0].evidence.effect, digits.query("round == 2")["train_loss"])
 
 
 def test_what_an_algorithm_was_made_of_is_part_of_what_is_known(tmp_path, monkeypatch):

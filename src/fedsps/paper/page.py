@@ -35,12 +35,14 @@ class Tuned:
         pick: "best", or "worst" where a claim is about what bad parameters cost.
         halve_from: see `tune.Search`.
         grid: values for each parameter; the paper's if not given.
+        on: the losses on which the line is judged: each has a winner of its own.
     """
 
     algorithm: str
     pick: Literal["best", "worst"] = "best"
     halve_from: int = 0
     grid: Mapping[str, tuple[Any, ...]] | None = None
+    on: tuple[str, ...] = LOSSES
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,21 @@ class Line:
     label: str
     algorithm: str | Tuned
     settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """By the loss that a line is judged on, what its runs are called; one that is not tuned is the same on both.
+
+        >>> Line("FedAvg tuned", Tuned("fedavg")).labels
+        {'train_loss': 'FedAvg tuned', 'cohort_loss': 'FedAvg tuned by cohort_loss'}
+        """
+        on = self.algorithm.on if isinstance(self.algorithm, Tuned) else LOSSES[:1]
+        return {column: _label_on(self.label, column) for column in on}
+
+
+def _label_on(label: str, column: str) -> str:
+    """What the runs of a line are called whose search was judged by this loss."""
+    return label if column != LOSSES[1] else f"{label} by {column}"
 
 
 @dataclass(frozen=True)
@@ -88,12 +105,14 @@ class Winner:
         chosen: the algorithm with the parameters that were chosen.
         trials: how many there were.
         seconds: of whole trials.
+        on: the losses by which it is what the search chose.
     """
 
     search: str
     chosen: Named
     trials: int
     seconds: float
+    on: tuple[str, ...] = LOSSES[:1]
 
 
 @dataclass(frozen=True)
@@ -102,12 +121,12 @@ class Known:
 
     Attributes:
         runs: by the run's digest and that of its algorithm's parts, whose defaults may have changed since.
-        winners: by the name of the search, and which of its points was picked.
+        winners: by the name of the search, which of its points was picked, and by which loss.
         panels: page and name of those that the tables hold.
     """
 
     runs: Mapping[tuple[str, str], Result] = field(default_factory=dict)
-    winners: Mapping[tuple[str, str], Winner] = field(default_factory=dict)
+    winners: Mapping[tuple[str, str, str], Winner] = field(default_factory=dict)
     panels: frozenset[tuple[str, str]] = frozenset()
 
 
@@ -167,6 +186,9 @@ class Cost:
 class Records:
     """The results of a page: for each panel and label, one for each seed. A page may have tables beside them.
 
+    Where a search has another winner by `cohort_loss`, that has runs of its own, and those are what a line's
+    `cohort_loss` is taken from.
+
     Attributes:
         runs: results by panel and label, in the order of the seeds.
         digests: the run folders of each line.
@@ -189,17 +211,20 @@ class Records:
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     cost: Cost = Cost()
 
-    def of(self, panel: str, label: str) -> Sequence[Result]:
-        """The runs of one line, in the order of the seeds."""
-        return self.runs[panel][label]
+    def of(self, panel: str, label: str, column: str = LOSSES[0]) -> Sequence[Result]:
+        """The runs of one line, in the order of the seeds: of a tuned one those of the winner by this column."""
+        runs = self.runs[panel]
+        return runs.get(_label_on(label, column), runs[label])
 
     def labels(self, panel: str) -> list[str]:
         """The lines of a panel, in the order of its legend."""
-        return list(self.runs[panel])
+        runs = self.runs[panel]
+        others = {_label_on(label, LOSSES[1]) for label in runs}
+        return [label for label in runs if label not in others]
 
     def final(self, panel: str, label: str, column: str) -> Numbers:
         """For each seed the mean of a column over the last tenth of the rounds, or the worst if the run diverged."""
-        return np.array([last_tenth(run, column) for run in self.of(panel, label)])
+        return np.array([last_tenth(run, column) for run in self.of(panel, label, column)])
 
     def each(self, panel: str, label: str, number: Callable[[pd.DataFrame], float]) -> Numbers:
         """For each seed a number made of the history; NaN if the run diverged, which leaves a claim undecided."""
@@ -328,15 +353,26 @@ class Verdict:
         return f"{self.claim.effect} {mean:.3g}{interval} ({size} {many})"
 
 
-def hundred_rounds(label: str, history: pd.DataFrame) -> pd.DataFrame:
-    """Of a run a hundred rounds, and all that were evaluated: enough to draw it and to judge it from.
+def evenly(history: pd.DataFrame) -> pd.DataFrame:
+    """About a hundred rounds, equally far apart: what claims about the whole course look at.
 
-    >>> history = pd.DataFrame({"round": range(1, 301), "train_loss": [np.nan] * 298 + [0.5, 0.25]})
-    >>> hundred_rounds("FedSPS", history)["round"].tolist()[-4:]
-    [294, 297, 299, 300]
+    >>> evenly(pd.DataFrame({"round": range(1, 501)}))["round"].tolist()[:3]
+    [5, 10, 15]
     """
-    every = max(1, len(history) // 100)
-    return history[(history["round"] % every == 0) | history["train_loss"].notna()]
+    return history[history["round"] % max(1, history["round"].max() // 100) == 0]
+
+
+def hundred_rounds(label: str, history: pd.DataFrame) -> pd.DataFrame:
+    """Of a run a hundred rounds, all that were evaluated, and the last tenth, whose mean is its final value.
+
+    >>> history = pd.DataFrame({"round": range(1, 1001), "train_loss": [np.nan] * 895 + [0.5] + [np.nan] * 104})
+    >>> kept = hundred_rounds("FedSPS", history)["round"].tolist()
+    >>> len(kept), kept[88:94]
+    (191, [890, 896, 900, 901, 902, 903])
+    """
+    rounds = history["round"]
+    late = history["train_loss"].notna() | (rounds > 0.9 * rounds.max())
+    return history[late | history.index.isin(evenly(history).index)]
 
 
 @dataclass(frozen=True)

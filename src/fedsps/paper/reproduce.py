@@ -7,15 +7,14 @@ of the folder are in verdicts.csv.
 
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import get_args
 
 import numpy as np
-import pandas as pd
 
 from fedsps.checks import choice, count, positive
 from fedsps.errors import (
@@ -27,28 +26,14 @@ from fedsps.errors import (
     unknown,
 )
 from fedsps.paper.document import document, verdict_table
-from fedsps.paper.evidence import Numbers
-from fedsps.paper.execute import noting, search, seconds_of, train
-from fedsps.paper.page import (
-    PARTS,
-    Job,
-    Known,
-    Line,
-    Page,
-    Panel,
-    Records,
-    Report,
-    Scale,
-    Tuned,
-    Verdict,
-    hundred_rounds,
-)
+from fedsps.paper.execute import noting, train
+from fedsps.paper.page import Job, Known, Page, Panel, Records, Report, Scale, Verdict
 from fedsps.paper.stored import known, stored
+from fedsps.paper.written import Reproduction, plain, write
 from fedsps.report import plot
 from fedsps.runs.checkpoint import FAILURE
 from fedsps.runs.failures import in_line
 from fedsps.runs.files import read_json, write_json
-from fedsps.runs.result import number
 
 PAGES = {  # by name, in the paper's order: the file of `fedsps.paper.pages` that holds its PAGE
     "example1": "example1",
@@ -64,29 +49,6 @@ PAGES = {  # by name, in the paper's order: the file of `fedsps.paper.pages` tha
     "beyond": "beyond",
     "theory": "theory",
 }
-
-
-@dataclass(frozen=True)
-class Reproduction:
-    """A page re-run: its records, figures and verdicts.
-
-    Attributes:
-        page: which one.
-        scale: at which it was run.
-        seeds: how many.
-        panels: what was run, at this scale.
-        records: what came of it.
-        figures: the files that the document shows.
-        verdicts: on every claim, in the page's order.
-    """
-
-    page: Page
-    scale: Scale
-    seeds: int
-    panels: Sequence[Panel]
-    records: Records
-    figures: Sequence[Path]
-    verdicts: Sequence[Verdict]
 
 
 def find(name: str) -> Page:
@@ -219,6 +181,8 @@ def seeds_of(page: Page, scale: Scale, asked: int | None) -> int:
 def reproduce_page(page: Page, job: Job, folder: Path) -> Reproduction:
     """Run what is not there yet, then write the page's figures, its tables (CSV), and its verdicts and panels (JSON).
 
+    It is judged from its tables, as whoever has nothing else can judge it again.
+
     Args:
         page: which one.
         job: scale, seeds, folder of the runs, and how they are run.
@@ -228,9 +192,8 @@ def reproduce_page(page: Page, job: Job, folder: Path) -> Reproduction:
     records = (page.compute or train)(panels, replace(job, page=page.name))
     if records.runs:  # a stretch may have ended before all were complete
         panels = [panel for panel in panels if panel.name in records.runs]
-    outcome = judge(page, job.scale, job.seeds, panels, records, folder)
-    write(outcome, folder)
-    return outcome
+    write(Reproduction(page, job.scale, job.seeds, panels, records, [], []), folder)
+    return replace(judge_again(page, folder), records=records)
 
 
 def judge(
@@ -280,50 +243,6 @@ def check_room(page: Page, scale: Scale, folder: Path, add: bool = False) -> Non
         )
 
 
-def write(outcome: Reproduction, folder: Path) -> None:
-    """Write the page's tables (CSV), and what else there is to know about it (JSON).
-
-    Numbers in tables have six digits: enough to draw and to judge, and the files stay small.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    name, records = outcome.page.name, outcome.records
-    tables = ({name: table(records, outcome.page.kept)} if records.runs else {}) | dict(records.tables)
-    for stem, content in tables.items():
-        content.to_csv(folder / f"{stem}.csv", index=False, float_format="%.6g")
-    write_json(folder / f"{name}.json", plain(outcome))
-
-
-def table(records: Records, kept: Callable[[str, pd.DataFrame], pd.DataFrame] = hundred_rounds) -> pd.DataFrame:
-    """The numbers behind a figure: of every run what the page keeps.
-
-    Times are left out, so that the same runs give the same table on every machine.
-    """
-    parts = []
-    for panel, lines in records.runs.items():
-        for label, seeds in lines.items():
-            for run in seeds:
-                history = kept(label, run.history.drop(columns="seconds", errors="ignore"))
-                parts.append(history.assign(panel=panel, line=label, seed=run.spec.plan.seed))
-    whole = pd.concat(parts, ignore_index=True)
-    return whole[["panel", "line", "seed", *whole.columns.drop(["panel", "line", "seed"])]]
-
-
-FINAL = ("train_loss", "cohort_loss", "test_accuracy")  # what the tables of a page's panels show
-
-
-def _mean_and_deviation(finals: Numbers) -> list[float | None]:
-    """Over the seeds; null where a run diverged, and no deviation of one seed.
-
-    >>> _mean_and_deviation(np.array([1.0, 3.0]))
-    [2.0, 1.4142135623730951]
-    """
-    finite = np.isfinite(finals).all()
-    return [
-        number(finals.mean()) if finite else None,
-        number(finals.std(ddof=1)) if finite and len(finals) > 1 else None,
-    ]
-
-
 def intervals(verdicts: Sequence[Verdict], path: Path) -> bool:
     """Draw the intervals of the verdicts that have one, ratios and differences apart; whether there are any."""
     kinds: dict[str, list[plot.Interval]] = {}
@@ -339,83 +258,3 @@ def intervals(verdicts: Sequence[Verdict], path: Path) -> bool:
     if kinds:
         plot.intervals(kinds, [path, path.with_suffix(".pdf")])
     return bool(kinds)
-
-
-def plain(outcome: Reproduction) -> dict[str, object]:
-    """A page as JSON: what the document and `fedsps report` need besides figures, tables and run folders."""
-    records = outcome.records
-
-    def plain_line(panel: Panel, line: Line) -> dict[str, object]:
-        """A line with its run folders, what a search chose for it, and the seeds that diverged."""
-        runs, key = records.of(panel.name, line.label), (panel.name, line.label)
-        spec, winner = runs[0].spec, records.winners.get(key)
-        tuned = search(panel, line, line.algorithm, outcome.scale).space if isinstance(line.algorithm, Tuned) else {}
-        return {
-            "label": line.label,
-            "final": {
-                column: _mean_and_deviation(records.final(panel.name, line.label, column))
-                for column in FINAL
-                if column in runs[0].history
-            },
-            "algorithm": spec.algorithm,
-            "tuned": {name: spec.parameters[name] for name in tuned},
-            "search": None
-            if winner is None or not isinstance(line.algorithm, Tuned)
-            else {
-                "name": winner.search,
-                "pick": line.algorithm.pick,
-                "trials": winner.trials,
-                "seconds": round(winner.seconds, 3),
-            },
-            "runs": list(records.digests.get(key, ())),
-            "parts": runs[0].provenance.get(PARTS, "") if spec.task is None else spec.named.parts,
-            "seconds": [round(seconds_of(run), 3) for run in runs],
-            "diverged": {str(run.spec.plan.seed): run.diverged_at for run in runs if run.diverged_at is not None},
-        }
-
-    return {
-        "page": outcome.page.name,
-        "title": outcome.page.title,
-        "note": outcome.page.note,
-        "scale": outcome.scale,
-        "seeds": outcome.seeds,
-        "wanted": outcome.page.seeds,
-        "panels_wanted": len(outcome.page.panels(outcome.scale)),
-        **asdict(records.cost),
-        "figures": [figure.name for figure in outcome.figures],
-        "shown": list(outcome.page.shown),
-        "verdicts": [_plain_verdict(verdict) for verdict in outcome.verdicts],
-        "panels": [
-            {
-                "name": panel.name,
-                "heading": panel.title,
-                "column": panel.column,
-                "lines": [plain_line(panel, line) for line in panel.lines],
-            }
-            for panel in outcome.panels
-            if panel.name in records.runs
-        ],
-    }
-
-
-def _plain_verdict(verdict: Verdict) -> dict[str, object]:
-    """A verdict with its claim in words; effects that are not finite are null, as JSON has no infinity."""
-    claim = verdict.claim
-    return {
-        "id": claim.id,
-        "case": verdict.case or None,
-        "statement": claim.statement,
-        "place": claim.place,
-        "criterion": claim.criterion,
-        "why": claim.why,
-        "loss": verdict.column or None,
-        "outcome": verdict.outcome,
-        "words": verdict.words,
-        "seen": verdict.evidence.outcome,
-        "what": claim.effect,
-        "mean": number(verdict.evidence.mean),
-        "numbers": verdict.numbers,
-        "effect": [number(value) for value in verdict.evidence.effect],
-        "interval": [number(end) for end in verdict.evidence.interval],
-        "margins": [number(end) for end in (verdict.evidence.low, verdict.evidence.high)],
-    }

@@ -15,7 +15,7 @@ import pandas as pd
 from fedsps.core.plan import Plan
 from fedsps.methods.notation import Named, named
 from fedsps.paper.document import read
-from fedsps.paper.page import PARTS, SECONDS, Cost, Known, Page, Records, Winner
+from fedsps.paper.page import LOSSES, PARTS, SECONDS, Cost, Known, Page, Records, Winner
 from fedsps.runs.result import Result
 from fedsps.runs.spec import Spec
 
@@ -60,7 +60,7 @@ def known(pages: Sequence[Page], folder: Path) -> Known:
     Lines that an earlier version wrote do not say of which parts their algorithm was: their runs are left out.
     """
     runs: dict[tuple[str, str], Result] = {}
-    winners: dict[tuple[str, str], Winner] = {}
+    winners: dict[tuple[str, str, str], Winner] = {}
     panels: set[tuple[str, str]] = set()
     for page in pages:
         if not (folder / f"{page.name}.json").is_file():
@@ -73,7 +73,8 @@ def known(pages: Sequence[Page], folder: Path) -> Known:
                     of_line = zip(line["runs"], records.of(panel["name"], line["label"]), strict=True)
                     runs |= {(digest, line["parts"]): run for digest, run in of_line}
                 if line.get("search"):
-                    winners[line["search"]["name"], line["search"]["pick"]] = _winner(line)
+                    winner, search = _winner(line), line["search"]
+                    winners |= {(search["name"], search["pick"], column): winner for column in winner.on}
     return Known(runs, winners, frozenset(panels))
 
 
@@ -81,7 +82,7 @@ def _winner(line: Mapping[str, Any]) -> Winner:
     """What a search chose for a line."""
     search, start = line["search"], named(line["algorithm"])
     chosen = Named(start.name, start.parameters | line["tuned"])
-    return Winner(search["name"], chosen, search["trials"], search["seconds"])
+    return Winner(search["name"], chosen, search["trials"], search["seconds"], tuple(search.get("on", LOSSES[:1])))
 
 
 def _run(line: Mapping[str, Any], histories: Mapping[Any, pd.DataFrame], key: tuple[str, str, int]) -> Result:

@@ -106,7 +106,9 @@ def lines(cell: Cell) -> list[Line]:
         "fedams": GRID,
         "fedadam": GRID,
     }
-    tuned = [Line(label, Tuned(name, grid=grids[name])) for label, name in zip(TUNED, grids, strict=True)]
+    tuned = [
+        Line(label, Tuned(name, grid=grids[name], on=("train_loss",))) for label, name in zip(TUNED, grids, strict=True)
+    ]
     apart = WITHOUT if cell.flipped == 0 and cell.local_steps == 5 else ()
     return [*DEFAULTS, *tuned, *apart]
 
