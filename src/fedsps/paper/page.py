@@ -285,16 +285,17 @@ class Claim:
         """The checks by the name of their case; a single one has no name."""
         return self.check if isinstance(self.check, Mapping) else {"": self.check}
 
-    def verdicts(self, records: Records, reduced: str = "") -> "list[Verdict]":
+    def verdicts(self, records: Records, reduced: str = "", part: str = "") -> "list[Verdict]":
         """One verdict for each case, or one for each of the two losses if the statement is about the training loss.
 
         Args:
             records: the results of the page.
             reduced: the scale, if less than the paper's experiment was run.
+            part: how much of the page was run, if not all of it.
         """
         columns = LOSSES if self.on_loss else ("",)
         return [
-            Verdict(self, case, column, _evidence(check, records, column), reduced)
+            Verdict(self, case, column, _evidence(check, records, column), reduced, part)
             for case, check in self.cases.items()
             for column in columns
         ]
@@ -319,6 +320,7 @@ class Verdict:
         column: the loss that it was judged on; empty for claims that are about none.
         evidence: the effects, and the margins that they are held against.
         reduced: the scale, if less than the paper's experiment was run.
+        part: how much of the page was run, if not all of it.
     """
 
     claim: Claim
@@ -326,6 +328,7 @@ class Verdict:
     column: str
     evidence: Evidence
     reduced: str = ""
+    part: str = ""
 
     @property
     def outcome(self) -> Outcome:
@@ -335,11 +338,12 @@ class Verdict:
 
     @property
     def words(self) -> str:
-        """The outcome, and of a reduced experiment its scale and what was seen there."""
+        """The outcome, and of a reduced experiment its scale and what was seen there, or how much of it was run."""
         if len(self.evidence.effect) == 0:
             return f"{self.outcome} (not run)"
         seen = f": {self.evidence.outcome}" if self.evidence.outcome != self.outcome else ""
-        return f"{self.outcome} (at {self.reduced} scale{seen})" if self.reduced else self.outcome
+        limits = ", ".join(filter(None, (self.reduced and f"at {self.reduced} scale{seen}", self.part)))
+        return f"{self.outcome} ({limits})" if limits else self.outcome
 
     @property
     def numbers(self) -> str:

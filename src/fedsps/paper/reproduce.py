@@ -200,7 +200,9 @@ def judge(
     page: Page, scale: Scale, seeds: int, panels: Sequence[Panel], records: Records, folder: Path
 ) -> Reproduction:
     """Judge records and draw them: the page's own figures, and the intervals of its verdicts."""
-    verdicts = [verdict for claim in page.claims for verdict in claim.verdicts(records, page.reduced(scale))]
+    wanted = len(page.panels(scale))
+    limits = page.reduced(scale), f"{len(panels)} of {wanted} panels" if 0 < len(panels) < wanted else ""
+    verdicts = [verdict for claim in page.claims for verdict in claim.verdicts(records, *limits)]
     figures = page.draw(records, panels, folder)
     path = folder / f"{page.name}-verdicts.png"
     if intervals(verdicts, path):
