@@ -41,8 +41,14 @@ def train(panels: Sequence[Panel], job: Job) -> Records:
     """
     if job.until is None:
         return train_together(panels, job)
-    held = job.known.panels
-    parts = [train_together([panel], job) for panel in panels if (job.page, panel.name) in held or not job.is_over]
+    held, failures = job.known.panels, list[Failure]()
+    parts = []
+    for panel in panels:
+        if (job.page, panel.name) in held or not job.is_over:
+            with noting(failures):
+                parts.append(train_together([panel], job))
+    if failures:
+        raise FailedRunsError(failures)
     if not parts:
         raise ConfigurationError(f"no panel of {job.page} was complete when the time was up: give it more minutes")
     return Records(
@@ -122,9 +128,10 @@ def winners_of(panel: Panel, line: Line, tuned: Tuned, job: Job) -> dict[str, Wi
     """What a search chose by each loss, by the label of the runs; one that two losses agree on stands once."""
     found: dict[str, Winner] = {}
     for column, label in line.labels.items():
-        winner = known_winner(panel, line, tuned, column, job) or winner_of(
-            searched(panel, line, tuned, job), tuned.pick, column, job
-        )
+        winner = known_winner(panel, line, tuned, column, job)
+        if winner is None:
+            trials = searched(panel, line, tuned, job)
+            winner = winner_of(trials if column == LOSSES[0] else trials.scored_by(column, job.runs), tuned.pick)
         same = next((name for name, other in found.items() if other.chosen == winner.chosen), label)
         found[same] = replace(winner, on=(*(found[same].on if same in found else ()), column))
     return found
@@ -137,11 +144,10 @@ def known_winner(panel: Panel, line: Line, tuned: Tuned, column: str, job: Job) 
     return job.known.winners.get((search(panel, line, tuned, job.scale).name, tuned.pick, column))
 
 
-def winner_of(tuned: TuningResult, pick: Literal["best", "worst"], column: str, job: Job) -> Winner:
-    """A search's winner by this loss, or its worst finite point, and what the search took."""
+def winner_of(tuned: TuningResult, pick: Literal["best", "worst"]) -> Winner:
+    """A search's winner, or its worst finite point, and what the search took."""
     seconds = float(tuned.table["seconds"].sum())
-    scored = tuned if column == LOSSES[0] else tuned.scored_by(column, job.runs)
-    return Winner(tuned.search.name, scored.best if pick == "best" else scored.worst, len(tuned.table), seconds)
+    return Winner(tuned.search.name, tuned.best if pick == "best" else tuned.worst, len(tuned.table), seconds)
 
 
 @contextmanager

@@ -122,12 +122,14 @@ class Known:
     Attributes:
         runs: by the run's digest and that of its algorithm's parts, whose defaults may have changed since.
         winners: by the name of the search, which of its points was picked, and by which loss.
-        panels: page and name of those that the tables hold.
+        panels: page and name of those that the tables hold at the scale that is asked for.
+        seeds: how many the page's own table has.
     """
 
     runs: Mapping[tuple[str, str], Result] = field(default_factory=dict)
     winners: Mapping[tuple[str, str, str], Winner] = field(default_factory=dict)
     panels: frozenset[tuple[str, str]] = frozenset()
+    seeds: int = 0
 
 
 @dataclass(frozen=True)
@@ -363,7 +365,9 @@ def evenly(history: pd.DataFrame) -> pd.DataFrame:
     >>> evenly(pd.DataFrame({"round": range(1, 501)}))["round"].tolist()[:3]
     [5, 10, 15]
     """
-    return history[history["round"] % max(1, history["round"].max() // 100) == 0]
+    rounds = history["round"]
+    every = max(1, int(rounds.max()) // 100) if len(rounds) else 1
+    return history[rounds % every == 0]
 
 
 def hundred_rounds(label: str, history: pd.DataFrame) -> pd.DataFrame:
@@ -375,8 +379,8 @@ def hundred_rounds(label: str, history: pd.DataFrame) -> pd.DataFrame:
     (191, [890, 896, 900, 901, 902, 903])
     """
     rounds = history["round"]
-    late = history["train_loss"].notna() | (rounds > 0.9 * rounds.max())
-    return history[late | history.index.isin(evenly(history).index)]
+    chosen = rounds.isin(evenly(history)["round"]) | history["train_loss"].notna()
+    return history[chosen | (rounds > 0.9 * float(rounds.max()))]
 
 
 @dataclass(frozen=True)

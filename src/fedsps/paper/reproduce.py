@@ -5,6 +5,7 @@ curves), its figures, and other tables of its own. `document` and `fedsps report
 of the folder are in verdicts.csv.
 """
 
+import tempfile
 import time
 import traceback
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,7 @@ import numpy as np
 from fedsps.checks import choice, count, positive
 from fedsps.errors import (
     ConfigurationError,
+    DataError,
     DiskFullError,
     FailedRunsError,
     Failure,
@@ -96,10 +98,11 @@ def reproduce(
         report: called with what is being done, how far it is, and of how much.
         from_tables: judge and draw again what lies in the output folder, without training; of every page its own
             scale and seeds.
-        add: take runs, and what searches chose, from the tables in the output folder, and run what they lack. Runs
-            whose algorithm has other parts by now are run again; other changes of the code are not noticed.
-        minutes: begin no further panel after so long; a page is judged on the panels that are complete. Panels that
-            the tables hold are always completed.
+        add: take runs, and what searches chose, from the tables in the output folder, and run what they lack, on as
+            many seeds as they have. Runs whose algorithm has other parts by now are run again; other changes of the
+            code are not noticed.
+        minutes: begin no further page or panel after so long; a page is judged on the panels that are complete. Panels
+            that the tables hold are always completed. Pages that compute their records take as long as they take.
 
     Raises:
         ConfigurationError: the minutes were over before one panel of a page was complete.
@@ -116,17 +119,17 @@ def reproduce(
     folder = Path("reproduction", scale) if output is None else Path(output)
     failures: list[Failure] = []
     if from_tables:
+        if add or minutes is not None or seeds is not None:
+            raise ConfigurationError("from_tables trains nothing: leave out add, minutes and seeds")
         there = [name for name in PAGES if (folder / f"{name}.json").is_file()]
+        if not (pages or there):
+            raise DataError(f"no page lies in {folder}: name the output folder of an earlier run")
         reproductions = [judge_again(find(name), folder) for name in pages or there]
     else:
         chosen = [find(name) for name in pages or PAGES]
         for page in chosen:
-            check_room(page, scale, folder, add)
-            if minutes is not None and not add and (folder / f"{page.name}.json").is_file():
-                raise ConfigurationError(
-                    f"{folder / page.name}.json may hold panels that {minutes:g} minutes are too short for, and they "
-                    "would be lost: add to it (add=True), or name another output folder"
-                )
+            check_room(page, scale, folder, add, minutes)
+        make_room(folder)
         start = Job(
             page="",
             scale=scale,
@@ -134,13 +137,16 @@ def reproduce(
             runs=Path(runs),
             jobs=jobs,
             report=report,
-            known=known([find(name) for name in PAGES], folder) if add else Known(),
             until=None if minutes is None else time.monotonic() + 60 * minutes,
         )
         reproductions = []
         for page in chosen:
+            if start.is_over and reproductions:
+                break
             with failing_alone(page, folder, failures, among=len(chosen)):
-                reproductions.append(reproduce_page(page, replace(start, seeds=seeds_of(page, scale, seeds)), folder))
+                held = known([find(name) for name in PAGES], page, scale, folder) if add else Known()
+                many = max(seeds_of(page, scale, seeds), held.seeds)
+                reproductions.append(reproduce_page(page, replace(start, seeds=many, known=held), folder))
     if reproductions:
         place = folder / "README.md" if text is None else Path(text)
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -230,11 +236,14 @@ def judge_again(page: Page, folder: Path) -> Reproduction:
     return outcome
 
 
-def check_room(page: Page, scale: Scale, folder: Path, add: bool = False) -> None:
-    """Refuse to write over the same page at another scale, which may have taken hours; a larger one may be added.
+def check_room(page: Page, scale: Scale, folder: Path, add: bool = False, minutes: float | None = None) -> None:
+    """Refuse to write over what may have taken hours.
+
+    That is the same page at another scale (a larger one may be added), one that a stretch may be too short for, and
+    tables of which it is no longer known what they hold.
 
     Raises:
-        ConfigurationError: it names the file, and the scale that it holds.
+        ConfigurationError: it names the file, and what it holds.
     """
     path, scales = folder / f"{page.name}.json", get_args(Scale)
     there = read_json(path).get("scale", scale) if path.is_file() else scale
@@ -243,6 +252,32 @@ def check_room(page: Page, scale: Scale, folder: Path, add: bool = False) -> Non
         raise ConfigurationError(
             f"{path} holds the page {page.name} at {there} scale, not {scale}: name another output folder"
         )
+    if minutes is not None and not add and path.is_file():
+        raise ConfigurationError(
+            f"{path} may hold panels that {minutes:g} minutes are too short for, and they would be lost: add to it "
+            "(add=True), or name another output folder"
+        )
+    table = path.with_suffix(".csv")
+    if add and table.is_file() and not path.is_file():
+        raise ConfigurationError(
+            f"{path} is missing, which says what {table} holds: bring it back, or remove the table"
+        )
+
+
+def make_room(folder: Path) -> None:
+    """Make the output folder before anything is trained.
+
+    Raises:
+        ConfigurationError: it cannot be made, or not be written to.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ConfigurationError(
+            f"{folder} cannot be written to ({error.strerror}): name another output folder"
+        ) from error
 
 
 def intervals(verdicts: Sequence[Verdict], path: Path) -> bool:

@@ -6,11 +6,13 @@ stay small.
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from fedsps.core.files import replace_file
 from fedsps.paper.evidence import Numbers
 from fedsps.paper.execute import search, seconds_of
 from fedsps.paper.page import PARTS, Line, Page, Panel, Records, Scale, Tuned, Verdict, hundred_rounds, last_tenth
@@ -47,7 +49,7 @@ def write(outcome: Reproduction, folder: Path) -> None:
     name, records = outcome.page.name, outcome.records
     tables = ({name: table(records, outcome.page.kept)} if records.runs else {}) | dict(records.tables)
     for stem, content in tables.items():
-        content.to_csv(folder / f"{stem}.csv", index=False, float_format="%.6g")
+        replace_file(folder / f"{stem}.csv", partial(content.to_csv, index=False, float_format="%.6g"))
     write_json(folder / f"{name}.json", plain(outcome))
 
 

@@ -202,7 +202,8 @@ def times_fewer(records: Records, cell: str, own: bool = False) -> Numbers:
         np.array([rounds_to(run.history, goal) for run, goal in zip(runs, goals, strict=True)])
         for runs in (records.of(cell, OURS), fedavg)
     )
-    return (theirs if own else np.array([run.history["round"].max() for run in fedavg])) / ours
+    times: Numbers = (theirs if own else np.array([run.history["round"].max() for run in fedavg])) / ours
+    return times
 
 
 def rounds_to(history: pd.DataFrame, goal: float) -> float:

@@ -186,7 +186,7 @@ def final(records: Records) -> pd.DataFrame:
 def kept(label: str, history: pd.DataFrame) -> pd.DataFrame:
     """Every fifth step and the last ten, which are judged: there are many seeds."""
     rounds = history["round"]
-    return history[(rounds % 5 == 0) | (rounds > 0.9 * rounds.max())]
+    return history[(rounds % 5 == 0) | (rounds > 0.9 * STEPS)]
 
 
 def draw(records: Records, panels: Sequence[Panel], folder: Path) -> list[Path]:
