@@ -32,7 +32,7 @@ from fedsps.paper.execute import noting, train
 from fedsps.paper.page import Job, Known, Page, Panel, Records, Report, Scale, Verdict
 from fedsps.paper.stored import known, stored
 from fedsps.paper.written import Reproduction, plain, write
-from fedsps.report import plot
+from fedsps.report import intervals, plot
 from fedsps.runs.checkpoint import FAILURE
 from fedsps.runs.failures import in_line
 from fedsps.runs.files import read_json, write_json
@@ -211,7 +211,7 @@ def judge(
     verdicts = [verdict for claim in page.claims for verdict in claim.verdicts(records, *limits)]
     figures = page.draw(records, panels, folder)
     path = folder / f"{page.name}-verdicts.png"
-    if intervals(verdicts, path):
+    if draw_intervals(verdicts, path):
         figures = [*figures, path]
     return Reproduction(page, scale, seeds, panels, records, figures, verdicts)
 
@@ -280,18 +280,15 @@ def make_room(folder: Path) -> None:
         ) from error
 
 
-def intervals(verdicts: Sequence[Verdict], path: Path) -> bool:
-    """Draw the intervals of the verdicts that have one, ratios and differences apart; whether there are any."""
-    kinds: dict[str, list[plot.Interval]] = {}
+def draw_intervals(verdicts: Sequence[Verdict], path: Path) -> bool:
+    """Draw the intervals of the verdicts that have one; whether there are any."""
+    claims: dict[str, list[intervals.Interval]] = {}
     for verdict in verdicts:
         evidence, (low, high) = verdict.evidence, verdict.evidence.interval
         if evidence.kind != "exact" and np.isfinite([low, high]).all():
-            label = " ".join(filter(None, (verdict.claim.id, verdict.case)))
-            kinds.setdefault(evidence.kind, []).append(
-                plot.Interval(
-                    label, verdict.column, evidence.outcome, evidence.mean, low, high, (evidence.low, evidence.high)
-                )
-            )
-    if kinds:
-        plot.intervals(kinds, [path, path.with_suffix(".pdf")])
-    return bool(kinds)
+            margins, is_ratio = (evidence.low, evidence.high), evidence.kind == "ratio"
+            row = verdict.case, verdict.column, evidence.outcome, evidence.mean, low, high, margins, is_ratio
+            claims.setdefault(verdict.claim.id, []).append(intervals.Interval(*row))
+    if claims:
+        intervals.draw(claims, [path, path.with_suffix(".pdf")])
+    return bool(claims)

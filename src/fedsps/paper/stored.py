@@ -115,7 +115,7 @@ def _run(line: Mapping[str, Any], histories: Mapping[Any, pd.DataFrame], key: tu
     """
     seed = key[2]
     diverged_at = line["diverged"].get(str(seed))
-    if key not in histories and diverged_at is None and histories:
+    if key not in histories and diverged_at is None and line.get("seconds"):
         raise ValueError(f"no rows of {key}")
     history = histories[key] if key in histories else next(iter(histories.values())).head(0)
     seconds = line["seconds"][seed] if line.get("seconds") else 0.0
