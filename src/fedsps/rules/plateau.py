@@ -20,7 +20,7 @@ LINE = ("line_rounds", "line_time", "line_loss", "line_tt", "line_tl", "line_ll"
 SENT = ("first_gap", "gap", "gradient_sq")
 """What clients report beside the mean of log ratio, which is for private federations alone."""
 
-MOST = 1e6  # of these, where a sum must know a bound
+MOST = 1e12  # of these, where a sum must know a bound
 AT_ONCE = 4.0  # times larger or smaller than it was may s become by one decision
 
 
