@@ -75,12 +75,16 @@ class Problem:
         return result.model.weight.detach().numpy()[0]
 
     def lead(self, rule, seed, steps):
-        """`<Delta, x* - x> - 1/2 ||Delta||^2` of each client alone, relative to `||Delta|| ||x* - x||`."""
+        """`<Delta, x* - x> - 1/2 ||Delta||^2` of each client alone, relative to `||Delta|| ||x* - x||`.
+
+        A change far below `||x* - x||`, of steps there and back, is rounding.
+        """
         found = []
         for client in self.clients:
             delta = self.after(fedsps.Algorithm(stepsize=rule), [client], seed=seed, local_steps=steps) - self.start
             way = self.best - self.start
-            found.append((delta @ way - 0.5 * delta @ delta) / max(1e-300, np.linalg.norm(delta) * np.linalg.norm(way)))
+            size = max(1e-3 * way @ way, np.linalg.norm(delta) * np.linalg.norm(way))
+            found.append((delta @ way - 0.5 * delta @ delta) / size)
         return min(found)
 
 
