@@ -228,15 +228,17 @@ def test_a_stepsize_grows_again_when_the_loss_falls():
     assert stepsize[9] == pytest.approx(1.03**5 * stepsize[8]), "until a fall is certain: s limits it"
 
 
-def test_a_stepsize_that_was_dropped_does_not_follow_larger_ratios_before_the_loss_falls():
-    rule = PlateauStepsize(memory=1.0)
+@pytest.mark.parametrize("before", [[], [1.0, 0.9, 0.8, 0.7, 0.6]])
+def test_a_stepsize_that_was_dropped_does_not_follow_larger_ratios_before_the_loss_falls(before):
+    """Nor the share of the loss that was gone before."""
+    rule, drop = PlateauStepsize(memory=1.0), len(before) + 4
     state, found = rule.server_init(torch.zeros(2).double()), []
-    for number in range(9):
-        one, loss = torch.ones((), dtype=torch.float64), torch.tensor(0.3 + 1e-5 * (number % 2)).double()
-        mean = {"first_gap": loss, "gap": one * (3.0 if number > 4 else 1.0), "gradient_sq": one}
+    for number, loss in enumerate([*before, *(0.3 + 1e-5 * (number % 2) for number in range(9))]):
+        one = torch.ones((), dtype=torch.float64)
+        mean = {"first_gap": one * loss, "gap": one * (3.0 if number > drop else 1.0), "gradient_sq": one}
         state = rule.absorb(state, mean | {"delta": torch.tensor(back_and_forth(number)).double()}, 1.0)
         found.append(state["stepsize"].item())
-    assert found[4] < found[3] and found[5:] == [found[4]] * 4
+    assert found[drop] < found[drop - 1] and found[drop + 1 :] == [found[drop]] * 4
 
 
 def test_steps_that_are_too_short_are_no_rest():
