@@ -48,13 +48,9 @@ def draw(claims: Mapping[str, Sequence[Interval]], paths: Sequence[Path]) -> Non
         claims: rows by the claim's id.
         paths: where the figure goes.
     """
-    plot.check_available()
-    from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
-
     columns = in_columns({claim: len(rows) for claim, rows in claims.items()})
     heights = [sum(HEAD + ROW * len(claims[claim]) for claim in column) for column in columns]
-    figure = Figure(figsize=(WIDTH * len(columns), 0.4 + max(heights)), layout="constrained")
+    figure = plot.empty((WIDTH * len(columns), 0.4 + max(heights)))
     sides = figure.subfigures(1, len(columns), squeeze=False)[0]
     for side, column, height in zip(sides, columns, heights, strict=True):
         sizes = [HEAD + ROW * len(claims[claim]) for claim in column]
@@ -64,10 +60,10 @@ def draw(claims: Mapping[str, Sequence[Interval]], paths: Sequence[Path]) -> Non
             _rows(axis, claim, claims[claim])
         for axis in grid.flat[len(column) :]:
             axis.set_axis_off()
-    marks = [Line2D([], [], color=colour, linewidth=2, label=name) for name, colour in COLOURS.items()]
+    marks = [plot.mark(name, color=colour, linewidth=2) for name, colour in COLOURS.items()]
     marks += [
-        Line2D([], [], color="black", marker="|", linestyle="", label="margin"),
-        Line2D([], [], color="black", marker="o", markerfacecolor="white", linestyle="", label="cohort_loss"),
+        plot.mark("margin", color="black", marker="|", linestyle=""),
+        plot.mark("cohort_loss", color="black", marker="o", markerfacecolor="white", linestyle=""),
     ]
     figure.legend(handles=marks, loc="outside upper center", ncols=len(marks), frameon=False, fontsize=8)
     plot.write(figure, paths)

@@ -363,15 +363,27 @@ def check_available() -> None:
         raise ConfigurationError("figures need matplotlib: pip install 'fedsps[plot]'")
 
 
-def _axes(rows: int, columns: int, size: tuple[float, float]) -> tuple[Any, Any]:
-    """A figure and its axes `[rows, columns]`.
+def empty(size: tuple[float, float]) -> Any:
+    """An empty figure of this size, in inches.
 
     Not one of pyplot's, which would open windows, keep every figure, and change how the caller's own are shown.
     """
     check_available()
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=size, layout="constrained")
+    return Figure(figsize=size, layout="constrained")
+
+
+def mark(label: str, **look: Any) -> Any:
+    """An entry of a legend that stands for no line of its own."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], label=label, **look)
+
+
+def _axes(rows: int, columns: int, size: tuple[float, float]) -> tuple[Any, Any]:
+    """A figure and its axes `[rows, columns]`."""
+    figure = empty(size)
     return figure, figure.subplots(rows, columns, squeeze=False)
 
 
