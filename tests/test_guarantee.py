@@ -19,7 +19,6 @@ import fedsps
 from fedsps.rules import (
     NGN,
     SPS,
-    Average,
     CommonStepsize,
     Constant,
     DiagonalExtrapolation,
@@ -76,12 +75,16 @@ class Problem:
         return result.model.weight.detach().numpy()[0]
 
     def lead(self, rule, seed, steps):
-        """`<Delta, x* - x> - 1/2 ||Delta||^2` of each client alone, relative to `||Delta|| ||x* - x||`."""
+        """`<Delta, x* - x> - 1/2 ||Delta||^2` of each client alone, relative to `||Delta|| ||x* - x||`.
+
+        A change far below `||x* - x||`, of steps there and back, is rounding.
+        """
         found = []
         for client in self.clients:
             delta = self.after(fedsps.Algorithm(stepsize=rule), [client], seed=seed, local_steps=steps) - self.start
             way = self.best - self.start
-            found.append((delta @ way - 0.5 * delta @ delta) / max(1e-300, np.linalg.norm(delta) * np.linalg.norm(way)))
+            size = max(1e-3 * way @ way, np.linalg.norm(delta) * np.linalg.norm(way))
+            found.append((delta @ way - 0.5 * delta @ delta) / size)
         return min(found)
 
 
@@ -127,18 +130,34 @@ def test_without_a_common_minimum_it_fails():
     assert problem.lead(SPS(scale=0.5, cap=1e9), 0, 6) < -1e-3
 
 
+@dataclass(frozen=True)
+class Measured(DiagonalExtrapolation):
+    """The server that writes down its point before and after a round, and the change."""
+
+    noted: list[tuple[np.ndarray, ...]] = field(default_factory=list)
+
+    def __call__(self, state, x, mean):
+        moved, state = super().__call__(state, x, mean)
+        self.noted.append((x.numpy().copy(), moved.numpy().copy(), mean["delta"].numpy().copy()))
+        return moved, state
+
+
 @settings(max_examples=20, deadline=None)
 @given(seed=SEEDS, steps=STEPS)
-@pytest.mark.parametrize("loss", [absolute, square])
-@pytest.mark.parametrize("rule", [SPS(cap=5.0), NGN(cap=5.0)])
+@pytest.mark.parametrize("loss", [absolute, square, logistic])
+@pytest.mark.parametrize("rule", [Low, LowNGN])
 def test_the_distance_in_the_servers_metric_never_grows(rule, loss, seed, steps):
-    problem = Problem(loss, seed)
-    plan = {"seed": seed, "local_steps": steps}
-    plain = problem.after(fedsps.Algorithm(stepsize=rule, server=Average()), problem.clients, **plan)
-    moved = problem.after(fedsps.Algorithm(stepsize=rule, server=DiagonalExtrapolation()), problem.clients, **plan)
-    metric = np.abs(plain - problem.start)  # of the first round: sqrt(Delta^2)
-    before, after = (np.sum(metric * (x - problem.best) ** 2) for x in (problem.start, moved))
-    assert after <= before * (1 + 1e-9)
+    """In none of five rounds, each measured by its own G."""
+    problem, server = Problem(loss, seed), Measured()
+    algorithm = fedsps.Algorithm(stepsize=rule(cap=5.0, lower=problem.lower), server=server)
+    problem.after(algorithm, problem.clients, seed=seed, local_steps=steps, rounds=5)
+    squares = np.zeros(FEATURES)
+    for x, moved, delta in server.noted:
+        squares += delta**2
+        metric = np.sqrt(squares) + 1e-8 * np.sqrt(squares.max())
+        before, after = (np.sum(metric * (point - problem.best) ** 2) for point in (x, moved))
+        assert after <= before * (1 + 1e-9)
+    assert len(server.noted) == 5
 
 
 def test_a_mean_change_of_zero_moves_nothing_and_unused_coordinates_stay():
@@ -223,8 +242,7 @@ def leads_on_digits(**settings):
     return np.array(rule.leads)
 
 
-def test_the_common_stepsize_keeps_the_guarantee_on_average_where_its_factor_is_at_most_one():
-    """Positive in nearly every round; with s up to 4, which a fast fall allows, in five of six, and in sum."""
-    within, beyond = leads_on_digits(largest=1.0), leads_on_digits()
-    assert (within > 0).mean() >= 0.95
-    assert (beyond[:40] > 0).all() and 0.8 < (beyond > 0).mean() < 0.9 and beyond.sum() > 0
+@pytest.mark.parametrize("largest", [1.0, 4.0])
+def test_the_common_stepsize_keeps_the_guarantee_on_average(largest):
+    """Positive in every round, also with s up to 4, which a fast fall allows and nothing guarantees."""
+    assert (leads_on_digits(largest=largest) > 0).mean() >= 0.95

@@ -301,8 +301,8 @@ def ngn(run, scale=0.5, cap=1.0):
         yield x
 
 
-def common(run, cap=1.0, initial=0.01, growth=1.1, safety=4.0):
-    x, shared = START, initial
+def common(run, cap=1.0, initial=0.003, growth=1.1, safety=4.0):
+    x, shared = START, None
     for cohort in run.cohorts():
         ys, reports = [], []
         for i in cohort:
@@ -310,14 +310,17 @@ def common(run, cap=1.0, initial=0.01, growth=1.1, safety=4.0):
             for _ in range(run.tau):
                 f, g = run.visit(i, y)
                 ratio = f / (g @ g)
-                bounds = {"shared": shared, "cap": cap, "safety": safety * ratio}
+                bounds = {"cap": cap, "safety": safety * ratio, "shared": shared}
+                bounds = {"cap": cap, "initial": initial * ratio} if shared is None else bounds
                 run.took(**{name: value == min(bounds.values()) for name, value in bounds.items()})
                 run.rates[-1].append(min(bounds.values()))
                 y, logs = y - min(bounds.values()) * g, [*logs, np.log(ratio)]
             ys.append(y)
             reports.append(np.mean(logs))
-        run.took(grown=growth * shared < np.exp(np.mean(reports)), ruled=growth * shared > np.exp(np.mean(reports)))
-        shared = min(growth * shared, np.exp(np.mean(reports)))
+        wanted = np.exp(np.mean(reports))
+        shared = growth * (initial * wanted if shared is None else shared)
+        run.took(grown=shared < wanted, ruled=shared > wanted)
+        shared = min(shared, wanted)
         x = mean(ys)
         yield x
 
@@ -326,7 +329,7 @@ def plateau(
     run,
     *,
     scale=0.5,
-    initial=0.01,
+    initial=0.003,
     growth=1.1,
     safety=8.0,
     memory=30.0,
@@ -339,8 +342,8 @@ def plateau(
     turn=0.1,
     least=5,
 ):
-    x, shared, factor, grow, look, before = START, initial, 1.0, growth, least, np.zeros(DIM)
-    seen, turns, gaps, norms = [], [], [], []
+    x, shared, factor, grow, look, before = START, None, 1.0, growth, least, np.zeros(DIM)
+    seen, turns, gaps, norms, every, rise_of = [], [], [], [], [], None
     for cohort in run.cohorts():
         ys, firsts, losses, squares = [], [], [], []
         for i in cohort:
@@ -349,16 +352,18 @@ def plateau(
                 f, g = run.visit(i, y)
                 firsts += [f] if step == 0 else []
                 losses, squares = [*losses, f], [*squares, g @ g]
-                run.rates[-1].append(min(shared, safety * f / (2 * scale * g @ g)))
+                ratio = f / (2 * scale * g @ g)
+                run.rates[-1].append(initial * ratio if shared is None else min(shared, safety * ratio))
                 y = y - run.rates[-1][-1] * g
             ys.append(y)
         seen, gaps, norms = [*seen, np.mean(firsts)], [*gaps, np.mean(losses)], [*norms, np.mean(squares)]
         ages = (1 - 1 / memory) ** np.arange(len(gaps))[::-1]
         change, best = mean(ys) - x, ages @ gaps / (2 * scale * ages @ norms)
         turns.append(change @ before / np.linalg.norm(change) / np.linalg.norm(before) if before.any() else 0.0)
-        before = change
+        before, shared = change, initial * best if shared is None else shared
+        every.append(np.mean(firsts))
         if len(seen) == look:
-            size = len(seen)
+            size, was = len(seen), factor
             design = np.stack([np.ones(size), np.arange(size)], 1)
             fit, *_ = np.linalg.lstsq(design, np.array(seen), rcond=None)
             variance = np.sum((seen - design @ fit) ** 2) / (size - 2)
@@ -382,11 +387,24 @@ def plateau(
                 elif (falls or (rests and agree)) and factor < 1:
                     run.took(falls=falls, short=rests and agree)
                     factor = min(1.0, up * factor)
-            run.took(unsure=not (falls or rests or eases))
-            look = least if falls or rests or eases else 2 * look
-            if falls or rests or eases:
+            level, spread = np.mean(seen), np.var(seen, ddof=1) / size
+            harms = rise_of is not None and level - patience * np.sqrt(spread + rise_of[1]) > rise_of[0]
+            if harms:
+                run.took(harmed=factor > rise_of[2])
+                factor, rise_of = min(factor, rise_of[2]), None
+            elif factor > was:
+                rise_of = level, spread, was
+            decided = falls or rests or eases or harms
+            run.took(unsure=not decided)
+            look = least if decided else 2 * look
+            if decided:
                 seen, turns = [], []
-        shared = min(grow * shared, factor * best)
+        recent = every[0]
+        for one in every[1:]:
+            recent = (recent + one) / 2
+        gained = 0.0 if grow == 1 else min((1 - recent / every[0]) * best, 4 * shared)
+        run.took(gained=grow * shared < gained < factor * best, grown=gained < grow * shared < factor * best)
+        shared = min(max(grow * shared, gained), factor * best)
         x = mean(ys)
         yield x
 
@@ -470,7 +488,9 @@ LOCAL = {"client_stepsize": 0.03, "b1": 0.6, "b2": 0.8, "eps": 0.01}
 MIME = {"client_stepsize": 0.2, "momentum": 0.5}
 WATCHED = {"growth": 3.0, "rise": 1.2, "fast": 0.4, "least": 3}
 SHORT = {"scale": 0.2, "initial": 1.0, "safety": 4.0, "memory": 1.0, "drop": 0.7, "turn": 0.01}
-FAR = {"scale": 0.15, "initial": 0.3, "safety": 2.0, "memory": 2.0, "drop": 0.5, "turn": 0.02}
+FALLING = SHORT | WATCHED | {"drop": 0.5, "turn": 0.02, "growth": 9.0, "least_fall": 0.02, "patience": 0.6}
+FAR = SHORT | WATCHED | {"initial": 0.3, "drop": 0.3, "least_fall": 0.02, "patience": 0.6}
+HARM = {"scale": 0.3, "initial": 0.1, "growth": 1.5, "safety": 1.5, "memory": 3.0, "rise": 2.0, "drop": 0.7, "least": 3}
 CASES = {
     "avg": case(fedsps.FedAvg, averaging, **SLOW),
     "avgm": case(fedsps.FedAvgM, averaging, {"beta": 0.9}),
@@ -514,7 +534,9 @@ CASES = {
     "common-set": case(partial(by_rule, CommonStepsize), common, initial=0.05, growth=1.5, safety=1.2, cap=5.0),
     "plateau": case(partial(by_rule, PlateauStepsize), plateau),
     "plateau-set": case(watching, plateau, least_fall=0.2, patience=0.6, **SHORT, **WATCHED),
-    "plateau-far": case(watching, plateau, least_fall=0.3, patience=0.3, **FAR, **WATCHED),
+    "plateau-falls": case(watching, plateau, **FALLING),
+    "plateau-far": case(watching, plateau, **FAR),
+    "plateau-harm": case(watching, plateau, fast=0.02, least_fall=0.05, patience=0.1, turn=0.01, **HARM),
     "plateau-slow": case(watching, plateau, growth=1.5, least_fall=0.02, patience=40.0, least=3),
     "adasps": case(partial(by_rule, AdaSPS), adasps),
     "adasps-set": case(partial(by_rule, AdaSPS), adasps, scale=0.3, cap=2.0, monotone=False),
@@ -532,11 +554,13 @@ BRANCHES = {  # that must be taken in five local steps of all clients
     **dict.fromkeys(["ams-2", "ams-bias", "ams-2-bias", "amsgrad", "amsgrad-set"], "new old"),
     "exp-set": "one ratio",
     "delta-set": "smooth growth",
-    "common": "shared cap",
-    "common-set": "shared safety grown ruled",
-    "plateau": "fast",
+    "common": "initial shared cap",
+    "common-set": "initial shared safety grown ruled",
+    "plateau": "fast gained grown",
     "plateau-set": "fast eased short limited",
-    "plateau-far": "fast eased short ruled",
+    "plateau-falls": "falls eased limited unsure",
+    "plateau-far": "fast eased ruled",
+    "plateau-harm": "fast gained grown harmed",
     "plateau-slow": "unsure",
     **dict.fromkeys(["adasps", "adasps-set"], "bound own"),
     **dict.fromkeys(["prox-sps", "prox-sps-set", "power-3"], "capped polyak"),

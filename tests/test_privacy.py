@@ -231,8 +231,8 @@ def test_bounded_scalars_leave_a_client_and_what_the_rule_can_do_without_does_no
         ("fedexp", "fedexp"),
         ("fedpolyak", "common:cap=1e9+diagonal+polyaverage"),
         (
-            "plateau:initial=10+diagonal",
-            "common:initial=10,cap=1e9,safety=8+diagonal",
+            "plateau:initial=1+diagonal",
+            "common:initial=1,cap=1e9,safety=8+diagonal",
         ),  # the ratios decide its stepsize
     ],
 )

@@ -129,7 +129,7 @@ def test_a_sum_that_cannot_be_right_is_not_taken(masked, tmp_path):
 
 @pytest.mark.parametrize("place", [0, 4, 8])
 def test_a_hostile_digit_of_a_scalar_is_seen(place, tmp_path):
-    """The masked vector is the change, three digits for each of three scalars, and the four numbers beside."""
+    """The masked vector is the change, four digits for each of five scalars, and the four numbers beside."""
 
     def masked(old):
         values = bytes_to_ndarray(old[1]).copy()
@@ -145,7 +145,7 @@ def test_no_digits_that_pass_give_a_mean_beyond_the_range():
     ranges = {"gap": (0.0, 10.0), "log": (-30.0, 30.0)}
     tolerance = 4 * 8 / secagg.STEPS
     for digit in (-8 - tolerance, -8.0, 0.0, 8.0, 8 + tolerance):
-        mean = torch.tensor([0.1, *[digit] * 6, 0.5, 1.0, 0.0, 4.0], dtype=torch.float64)
+        mean = torch.tensor([0.1, *[digit] * 8, 0.5, 1.0, 0.0, 4.0], dtype=torch.float64)
         assert secagg.fault(mean, clients=5, limit=8.0) is None
         found = secagg.message_of(mean, torch.zeros(1).double(), 5, 8.0, ranges)
         assert all(low <= found[name].item() <= high for name, (low, high) in ranges.items())

@@ -188,7 +188,8 @@ def made_up(panels, job):
 
 def test_judging_again_from_the_tables_changes_no_verdict(tmp_path):
     page = replace(UNDRAWN, compute=made_up)
-    first = reproduce_page(page, Job("theory", "paper", 2, tmp_path), tmp_path).verdicts
+    made = reproduce_page(page, Job("theory", "paper", 2, tmp_path), tmp_path).records
+    first = [verdict for claim in page.claims for verdict in claim.verdicts(made)]
     again = judge_again(page, tmp_path).verdicts
     assert [v.words for v in again] == [v.words for v in first]
     by_id = {(v.claim.id, v.case): v.evidence.effect for v in first}

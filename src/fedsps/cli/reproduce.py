@@ -27,7 +27,7 @@ def reproduce_command(
     show: Annotated[bool, typer.Option("--list", help="Show the pages and stop.")] = False,
     scale: Annotated[Scale, typer.Option(help="Minutes, 150 rounds, or hours.")] = "smoke",
     seeds: Annotated[
-        int | None, typer.Option(help="Default: 10 at paper scale (5 for lenet, 3 for cifar), else 1.", min=1)
+        int | None, typer.Option(help="Default: each page's own at paper scale (10 for most), else 1.", min=1)
     ] = None,
     output: Annotated[
         Path | None,
@@ -44,7 +44,7 @@ def reproduce_command(
     ] = False,
     minutes: Annotated[
         float | None,
-        typer.Option(help="Begin no further panel after so long; those that are complete are judged.", min=0.0),
+        typer.Option(help="More than 0: begin no further panel after so long; judge those that are complete."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

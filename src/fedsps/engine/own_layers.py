@@ -55,7 +55,8 @@ class OwnLayers:
         if not isinstance(algorithm.output_rule, LastIterate):
             raise ConfigurationError(
                 f"local_batch_norm goes with the last iterate: each client's layers are those of the last round; the "
-                f"output is {algorithm.output_rule!r}"
+                f"output is {algorithm.output_rule!r}: leave it out (with_parts(output=LastIterate()); of fedpolyak, "
+                "plateau+diagonal)"
             )
         x = torch.zeros(2)
         for exchange in algorithm.exchanges(0):

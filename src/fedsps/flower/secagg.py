@@ -58,7 +58,7 @@ BESIDE = ("loss", "stepsize", "clipped", "known")
 """What travels behind the change: the client's mean loss and stepsize, the range if a value is beyond it or 0, and half
 of the range, which everybody knows: its mean is wrong if a vector was damaged or a mask is left."""
 STEPS = 2**22  # to which the range is rounded
-DIGITS = 3  # of a scalar, in base STEPS
+DIGITS = 4  # of a scalar, in base STEPS
 
 
 def secagg_client_app(
@@ -121,15 +121,15 @@ def ranges_of(algorithm: Algorithm, x: Tensor, limit: float) -> Ranges:
 def digits(value: float, low: float, high: float) -> list[int]:
     """A scalar of a range as `DIGITS` whole numbers d_k from 0 to B = `STEPS`; beyond the range, its nearer end.
 
-        value = low + (high - low) (d_1 / B + d_2 / B^2 + d_3 / B^3)
+        value = low + (high - low) (d_1 / B + d_2 / B^2 + d_3 / B^3 + d_4 / B^4)
 
     The protocol rounds a number to one of B steps, too coarse for a scalar that is far smaller than its range may be.
     Digits lie on the steps and are not rounded, so that their sums over clients, and the sum of scalars that these
-    give, are exact: to 2^-66 of the range, and to float64's own rounding. (If the protocol's range is no power of two,
+    give, are exact: to 2^-88 of the range, and to float64's own rounding. (If the protocol's range is no power of two,
     float64 misses a step by some 1e-10 of it, and with that chance a digit is off by one.)
 
     >>> digits(0.75, 0.0, 1.0), digits(2.0**-40, 0.0, 1.0), digits(7.0, 0.0, 1.0)
-    ([3145728, 0, 0], [0, 16, 0], [4194304, 0, 0])
+    ([3145728, 0, 0, 0], [0, 16, 0, 0], [4194304, 0, 0, 0])
     """
     rest, found = min(max((value - low) / (high - low), 0.0), 1.0), []
     for _ in range(DIGITS):
@@ -142,7 +142,7 @@ def digits(value: float, low: float, high: float) -> list[int]:
 def vector(
     done: Answer, round: int, client: int, limit: float, ranges: Ranges
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """The client's change and, behind it, the digits of its K scalars and `BESIDE`: `[d] -> [d + 3 K + 4]`, float64.
+    """The client's change and, behind it, the digits of its K scalars and `BESIDE`: `[d] -> [d + 4 K + 4]`, float64.
 
     The server can check no vector that it does not see, so what is wrong with one is found here.
 
@@ -183,7 +183,7 @@ def message_of(mean: Tensor, x: Tensor, clients: int, limit: float, ranges: Rang
     """The mean of the messages out of the mean of so many vectors: the change, and the scalars from their digits.
 
     Args:
-        mean: of the clients' vectors, `[d + 3 K + 4]`.
+        mean: of the clients' vectors, `[d + 4 K + 4]`.
         x: the server's point, `[d]`, for the dtype and the device.
         clients: that are in the mean.
         limit: the largest absolute value that the protocol carries.

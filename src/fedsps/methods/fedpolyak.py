@@ -12,13 +12,16 @@ from fedsps.rules.polyak import Lower
 class FedPolyak(Algorithm):
     """Three ideas of Polyak's: a stepsize from loss and gradient, the like on the server, and an averaged output.
 
-        clients     gamma = min( Gamma, 8 ratio ),    ratio = (F_i - lower_i) / ||g||^2
-        server      Gamma <- min( 1.1 Gamma, s mean of F_i - lower_i / mean of ||g||^2 )
+        clients     gamma = min( Gamma, 8 ratio ),    ratio = (F_i - lower_i) / ||g||^2,    0.003 ratio at first
+        server      best = mean of F_i - lower_i / mean of ||g||^2,    Gamma = 0.003 best at first
+                    Gamma <- min( max( 1.1 Gamma, share of the loss that is gone times best ), s best )
                     x <- x + eta G^-1 Delta,    eta = mean_i 1/2 ||Delta_i||^2 / (Delta^T G^-1 Delta)
         output      the polynomial-decay average of the iterates
 
     s is above 1 while the loss falls fast and shrinks where it rests (`PlateauStepsize`), G is the root of the sum of
-    all Delta^2 (`DiagonalExtrapolation`). Nothing is to be set; the parts' own parameters are open to compositions.
+    all Delta^2 (`DiagonalExtrapolation`). Nothing is to be set, and no units matter: a loss times a constant, or inputs
+    times one where the model has weights for them alone, give the same run. The parts' own parameters are open to
+    compositions.
 
     Args:
         lower: l*, a lower bound of the losses, one number or one for each client.

@@ -26,7 +26,7 @@ not whether something was true of the seed. One seed has no interval, and its cl
 import pandas as pd
 
 from fedsps.paper.evidence import Evidence, Numbers
-from fedsps.paper.page import Check, Records
+from fedsps.paper.page import Check, Records, evenly
 
 
 def ratio(records: Records, panel: str, over: str, under: str, column: str) -> Numbers:
@@ -81,7 +81,7 @@ def as_accurate(panel: str, label: str, slack: float, other: str) -> Check:
 
 
 def small_spread(panel: str, label: str, spread: str, size: str, bound: float) -> Check:
-    """The mean over rounds of one column over another is at most `bound`; the effect is that mean.
+    """The mean over the rounds of one column over another is at most `bound`; the effect is that mean.
 
     Args:
         panel: where the line is.
@@ -92,7 +92,8 @@ def small_spread(panel: str, label: str, spread: str, size: str, bound: float) -
     """
 
     def relative(table: pd.DataFrame) -> float:
-        return float((table[spread] / table[size]).mean())
+        some = evenly(table)
+        return float((some[spread] / some[size]).mean())
 
     return lambda records, column: Evidence(records.each(panel, label, relative), high=bound, kind="difference")
 
@@ -104,7 +105,8 @@ def trend(records: Records, panel: str, label: str, column: str) -> Numbers:
     """
 
     def change(table: pd.DataFrame) -> float:
-        tenth = max(1, len(table) // 10)
-        return float(table[column].iloc[-tenth:].mean() / table[column].iloc[:tenth].mean())
+        some = evenly(table)
+        tenth = max(1, len(some) // 10)
+        return float(some[column].iloc[-tenth:].mean() / some[column].iloc[:tenth].mean())
 
     return records.each(panel, label, change)

@@ -19,6 +19,7 @@ from fedsps.paper.page import OUR_QUESTION
 from fedsps.runs.files import read_json
 
 KEYS = {"title", "note", "scale", "seeds", "runs", "trials", "figures", "shown", "verdicts", "panels"}
+NAMED = 4  # cases of one outcome that a row names; of more it says how many they are
 VERDICT = {
     "case",
     "why",
@@ -36,10 +37,12 @@ A verdict compares an effect with a margin that was stated before: a paired 95 %
 across the margin (*undecided*, as is what ran on one seed). What ran at a reduced scale leaves the paper's statement
 undecided, and says what was seen there. The intervals are of single statements: of a hundred true ones some five would
 fail. The paper does not say which training loss it plots: `train_loss` is the objective over all clients, `cohort_loss`
-the mini-batch losses that the active clients saw. Searches choose their winners on `train_loss`. Runs are those that a
-page shows, trials those of its searches, which pages may share. Times are sums: of the rounds, without evaluations, and
-of whole trials; those that run at the same moment share its time. Every verdict with its numbers is in `verdicts.csv`,
-beside the figures."""
+the mini-batch losses that the active clients saw. Searches choose a winner by each
+of the two, and a tuned line is judged on a loss with the winner by that loss. Every verdict with its
+numbers is in `verdicts.csv`, beside the figures."""
+COSTS = """\
+Runs are those that a page shows, trials those of its searches, which pages may share. Times are sums: of the rounds,
+without evaluations, and of whole trials; those that run at the same moment share its time."""
 
 
 def document(folder: Path, place: Path, order: Sequence[str]) -> str:
@@ -60,11 +63,7 @@ def document(folder: Path, place: Path, order: Sequence[str]) -> str:
             claims.setdefault(verdict["id"], []).append(verdict)
     theirs = [verdicts for verdicts in claims.values() if verdicts[0]["place"] != OUR_QUESTION]
     ours = [verdicts for verdicts in claims.values() if verdicts[0]["place"] == OUR_QUESTION]
-    parts = [
-        "# The paper, re-run",
-        INTRODUCTION,
-        _table(["page", "scale", "seeds", "runs", "training", "trials", "searches", *OUTCOMES], map(_facts, pages)),
-    ]
+    parts = ["# The paper, re-run", INTRODUCTION]
     for heading, says, chosen in [
         ("What the paper says", "the paper says", theirs),
         ("Our own questions", "we ask", ours),
@@ -72,7 +71,10 @@ def document(folder: Path, place: Path, order: Sequence[str]) -> str:
         if chosen:
             found = [verdict for verdicts in chosen for verdict in verdicts]
             parts += [f"## {heading}", f"{len(chosen)} statements, {len(found)} verdicts: {_counted(found)}."]
+            parts += [_in_short(chosen)]
             parts.append(_table(["id", says, "we find", "verdict", "why they differ"], map(_summary, chosen)))
+    facts = ["page", "scale", "seeds", "runs", "training", "trials", "searches", *OUTCOMES]
+    parts += ["## What was run", COSTS, _table(facts, map(_facts, pages))]
     where = os.path.relpath(folder, place.parent)
     for page in pages:
         parts += _page(page, folder, where)
@@ -163,14 +165,14 @@ def _summary(verdicts: Sequence[Mapping[str, Any]]) -> Sequence[object]:
 
 
 def _by_loss(texts: Mapping[str | None, str]) -> str:
-    """What is true of both losses is said once.
+    """What is true of both losses is said once, else each has a line of the cell.
 
     >>> _by_loss({"train_loss": "holds", "cohort_loss": "holds"}), _by_loss({"train_loss": "1", "cohort_loss": "2"})
-    ('holds', '`train_loss` 1; `cohort_loss` 2')
+    ('holds', '`train_loss`: 1<br>`cohort_loss`: 2')
     """
     if len(set(texts.values())) == 1:
         return next(iter(texts.values()))
-    return "; ".join(f"`{loss}` {text}" for loss, text in texts.items())
+    return "<br>".join(f"`{loss}`: {text}" for loss, text in texts.items())
 
 
 def _found(verdicts: Sequence[Mapping[str, Any]]) -> str:
@@ -180,25 +182,57 @@ def _found(verdicts: Sequence[Mapping[str, Any]]) -> str:
     if not known:
         return "unknown"
     if len(known) > 1:
-        return f"{min(means):.3g} to {max(means):.3g} in {len(known)} cases"
+        return f"{_short(min(means))} to {_short(max(means))} in {len(known)} cases"
     low, high = known[0]["interval"]
-    return f"{means[0]:.3g}" + (
-        f" [{low:.3g}, {high:.3g}]" if low is not None and high is not None and low < high else ""
-    )
+    is_wide = low is not None and high is not None and low < high
+    return _short(means[0]) + (f" [{_short(low)}, {_short(high)}]" if is_wide else "")
+
+
+def _short(value: float) -> str:
+    """Three digits; what is nothing but rounding is 0.
+
+    >>> _short(0.98765), _short(-3e-16)
+    ('0.988', '0')
+    """
+    return "0" if abs(value) < 1e-12 else f"{value:.3g}"
 
 
 def _said(verdicts: Sequence[Mapping[str, Any]]) -> str:
-    """The outcome, or for each outcome the cases that have it.
+    """The outcome, or for each outcome the cases that have it; of many cases it names those that are fewer.
 
-    >>> _said([{"case": "a", "words": "holds"}, {"case": "b", "words": "undecided"}])
-    '**holds**: a; **undecided**: b'
+    >>> _said([{"case": case, "words": "holds"} for case in "abcd"] + [{"case": "e, f", "words": "undecided"}])
+    '**holds** in 4 of 5 cases; **undecided**: e, f'
     """
     cases: dict[str, list[str]] = {}
     for verdict in verdicts:
         cases.setdefault(verdict["words"], []).append(verdict["case"] or "all")
     if len(cases) == 1:
         return f"**{next(iter(cases))}**"
-    return "; ".join(f"**{words}**: {', '.join(some)}" for words, some in cases.items())
+    most = max(cases, key=lambda words: len(cases[words]))
+    parts = []
+    for words, some in sorted(cases.items(), key=lambda item: -len(item[1])):
+        is_many = len(some) > NAMED or (words == most and len(some) > 2)
+        named = f" in {len(some)} of {len(verdicts)} cases" if is_many else f": {' / '.join(some)}"
+        parts.append(f"**{words}**{named}")
+    return "; ".join(parts)
+
+
+def _in_short(claims: Sequence[Sequence[Mapping[str, Any]]]) -> str:
+    """The statements by what became of them, in a list."""
+    kinds: dict[str, list[str]] = {}
+    for verdicts in claims:
+        outcomes = {verdict["outcome"] for verdict in verdicts}
+        kind = next(iter(outcomes)) if len(outcomes) == 1 else "holds in part" if "holds" in outcomes else "undecided"
+        kinds.setdefault(kind, []).append(verdicts[0]["id"])
+    words = {
+        "holds": "hold in every case, on both losses",
+        "holds in part": "hold in some cases, or on one of the two losses",
+        "does not hold": "do not hold",
+        "undecided": "are not decided",
+    }
+    return "\n".join(
+        f"- {len(kinds[kind])} {said}: {', '.join(kinds[kind])}" for kind, said in words.items() if kind in kinds
+    )
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -278,7 +312,7 @@ def _table(headings: Any, rows: Any) -> str:
     | C1 | 0.9877 |
     """
     lines = [headings, ["---"] * len(headings), *rows]
-    return "\n".join("| " + " | ".join(_text(cell) for cell in line) + " |" for line in lines)
+    return "\n".join("| " + " | ".join(_text(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
 def _text(cell: object) -> str:

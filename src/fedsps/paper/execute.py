@@ -13,7 +13,7 @@ from typing import Any, Literal
 from fedsps.engine.history import Row
 from fedsps.errors import ConfigurationError, FailedRunsError, Failure
 from fedsps.methods.notation import named, parse
-from fedsps.paper.page import SECONDS, Cost, Job, Line, Panel, Records, Scale, Tuned, Winner
+from fedsps.paper.page import LOSSES, SECONDS, Cost, Job, Line, Panel, Records, Scale, Tuned, Winner
 from fedsps.runs.parallel import run_all
 from fedsps.runs.result import Result
 from fedsps.runs.space import PAPER_GRID, TUNING_SEED, Search
@@ -41,8 +41,14 @@ def train(panels: Sequence[Panel], job: Job) -> Records:
     """
     if job.until is None:
         return train_together(panels, job)
-    held = job.known.panels
-    parts = [train_together([panel], job) for panel in panels if (job.page, panel.name) in held or not job.is_over]
+    held, failures = job.known.panels, list[Failure]()
+    parts = []
+    for panel in panels:
+        if (job.page, panel.name) in held or not job.is_over:
+            with noting(failures):
+                parts.append(train_together([panel], job))
+    if failures:
+        raise FailedRunsError(failures)
     if not parts:
         raise ConfigurationError(f"no panel of {job.page} was complete when the time was up: give it more minutes")
     return Records(
@@ -69,15 +75,15 @@ def train_together(panels: Sequence[Panel], job: Job) -> Records:
         for line in panel.lines:
             if isinstance(line.algorithm, Tuned):
                 with noting(failures):
-                    winners[panel.name, line.label] = known_winner(panel, line, job) or winner_of(
-                        searched(panel, line, line.algorithm, job), line.algorithm.pick
-                    )
+                    found = winners_of(panel, line, line.algorithm, job)
+                    winners |= {(panel.name, label): winner for label, winner in found.items()}
     specs_by_line = {
-        (panel.name, line.label, seed): spec
+        (panel.name, label, seed): spec
         for panel in panels
         for line in panel.lines
-        if isinstance(line.algorithm, str) or (panel.name, line.label) in winners
-        for seed, spec in enumerate(specs_of(panel, line, winners.get((panel.name, line.label)), job))
+        for label in line.labels.values()
+        if isinstance(line.algorithm, str) or (panel.name, label) in winners
+        for seed, spec in enumerate(specs_of(panel, line, winners.get((panel.name, label)), job))
     }
     specs = list({spec.digest: spec for spec in specs_by_line.values()}.values())  # panels may share runs
     results = {spec.digest: run for spec in specs if (run := known_run(spec, job)) is not None}
@@ -118,12 +124,24 @@ def known_run(spec: Spec, job: Job) -> Result | None:
     return None if found is None else replace(found, spec=spec)
 
 
-def known_winner(panel: Panel, line: Line, job: Job) -> Winner | None:
-    """What a search chose in an earlier stretch."""
-    tuned = line.algorithm
-    if not isinstance(tuned, Tuned) or not job.known.winners:
+def winners_of(panel: Panel, line: Line, tuned: Tuned, job: Job) -> dict[str, Winner]:
+    """What a search chose by each loss, by the label of the runs; one that two losses agree on stands once."""
+    found: dict[str, Winner] = {}
+    for column, label in line.labels.items():
+        winner = known_winner(panel, line, tuned, column, job)
+        if winner is None:
+            trials = searched(panel, line, tuned, job)
+            winner = winner_of(trials if column == LOSSES[0] else trials.scored_by(column, job.runs), tuned.pick)
+        same = next((name for name, other in found.items() if other.chosen == winner.chosen), label)
+        found[same] = replace(winner, on=(*(found[same].on if same in found else ()), column))
+    return found
+
+
+def known_winner(panel: Panel, line: Line, tuned: Tuned, column: str, job: Job) -> Winner | None:
+    """What a search chose by this loss in an earlier stretch."""
+    if not job.known.winners:
         return None
-    return job.known.winners.get((search(panel, line, tuned, job.scale).name, tuned.pick))
+    return job.known.winners.get((search(panel, line, tuned, job.scale).name, tuned.pick, column))
 
 
 def winner_of(tuned: TuningResult, pick: Literal["best", "worst"]) -> Winner:

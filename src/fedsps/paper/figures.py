@@ -20,7 +20,7 @@ def curves(
         across: what the rounds are called.
     """
     column = column or panel.column
-    runs = records.runs[panel.name]
+    runs = {label: records.of(panel.name, label, column) for label in records.labels(panel.name)}
     return plot.Curves(
         heading=heading or panel.title,
         column=column,

@@ -35,12 +35,14 @@ class Tuned:
         pick: "best", or "worst" where a claim is about what bad parameters cost.
         halve_from: see `tune.Search`.
         grid: values for each parameter; the paper's if not given.
+        on: the losses on which the line is judged: each has a winner of its own.
     """
 
     algorithm: str
     pick: Literal["best", "worst"] = "best"
     halve_from: int = 0
     grid: Mapping[str, tuple[Any, ...]] | None = None
+    on: tuple[str, ...] = LOSSES
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,21 @@ class Line:
     label: str
     algorithm: str | Tuned
     settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """By the loss that a line is judged on, what its runs are called; one that is not tuned is the same on both.
+
+        >>> Line("FedAvg tuned", Tuned("fedavg")).labels
+        {'train_loss': 'FedAvg tuned', 'cohort_loss': 'FedAvg tuned by cohort_loss'}
+        """
+        on = self.algorithm.on if isinstance(self.algorithm, Tuned) else LOSSES[:1]
+        return {column: _label_on(self.label, column) for column in on}
+
+
+def _label_on(label: str, column: str) -> str:
+    """What the runs of a line are called whose search was judged by this loss."""
+    return label if column != LOSSES[1] else f"{label} by {column}"
 
 
 @dataclass(frozen=True)
@@ -88,12 +105,14 @@ class Winner:
         chosen: the algorithm with the parameters that were chosen.
         trials: how many there were.
         seconds: of whole trials.
+        on: the losses by which it is what the search chose.
     """
 
     search: str
     chosen: Named
     trials: int
     seconds: float
+    on: tuple[str, ...] = LOSSES[:1]
 
 
 @dataclass(frozen=True)
@@ -102,13 +121,15 @@ class Known:
 
     Attributes:
         runs: by the run's digest and that of its algorithm's parts, whose defaults may have changed since.
-        winners: by the name of the search, and which of its points was picked.
-        panels: page and name of those that the tables hold.
+        winners: by the name of the search, which of its points was picked, and by which loss.
+        panels: page and name of those that the tables hold at the scale that is asked for.
+        seeds: how many the page's own table has.
     """
 
     runs: Mapping[tuple[str, str], Result] = field(default_factory=dict)
-    winners: Mapping[tuple[str, str], Winner] = field(default_factory=dict)
+    winners: Mapping[tuple[str, str, str], Winner] = field(default_factory=dict)
     panels: frozenset[tuple[str, str]] = frozenset()
+    seeds: int = 0
 
 
 @dataclass(frozen=True)
@@ -167,6 +188,9 @@ class Cost:
 class Records:
     """The results of a page: for each panel and label, one for each seed. A page may have tables beside them.
 
+    Where a search has another winner by `cohort_loss`, that has runs of its own, and those are what a line's
+    `cohort_loss` is taken from.
+
     Attributes:
         runs: results by panel and label, in the order of the seeds.
         digests: the run folders of each line.
@@ -189,17 +213,20 @@ class Records:
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     cost: Cost = Cost()
 
-    def of(self, panel: str, label: str) -> Sequence[Result]:
-        """The runs of one line, in the order of the seeds."""
-        return self.runs[panel][label]
+    def of(self, panel: str, label: str, column: str = LOSSES[0]) -> Sequence[Result]:
+        """The runs of one line, in the order of the seeds: of a tuned one those of the winner by this column."""
+        runs = self.runs[panel]
+        return runs.get(_label_on(label, column), runs[label])
 
     def labels(self, panel: str) -> list[str]:
         """The lines of a panel, in the order of its legend."""
-        return list(self.runs[panel])
+        runs = self.runs[panel]
+        others = {_label_on(label, LOSSES[1]) for label in runs}
+        return [label for label in runs if label not in others]
 
     def final(self, panel: str, label: str, column: str) -> Numbers:
         """For each seed the mean of a column over the last tenth of the rounds, or the worst if the run diverged."""
-        return np.array([last_tenth(run, column) for run in self.of(panel, label)])
+        return np.array([last_tenth(run, column) for run in self.of(panel, label, column)])
 
     def each(self, panel: str, label: str, number: Callable[[pd.DataFrame], float]) -> Numbers:
         """For each seed a number made of the history; NaN if the run diverged, which leaves a claim undecided."""
@@ -260,16 +287,17 @@ class Claim:
         """The checks by the name of their case; a single one has no name."""
         return self.check if isinstance(self.check, Mapping) else {"": self.check}
 
-    def verdicts(self, records: Records, reduced: str = "") -> "list[Verdict]":
+    def verdicts(self, records: Records, reduced: str = "", part: str = "") -> "list[Verdict]":
         """One verdict for each case, or one for each of the two losses if the statement is about the training loss.
 
         Args:
             records: the results of the page.
             reduced: the scale, if less than the paper's experiment was run.
+            part: how much of the page was run, if not all of it.
         """
         columns = LOSSES if self.on_loss else ("",)
         return [
-            Verdict(self, case, column, _evidence(check, records, column), reduced)
+            Verdict(self, case, column, _evidence(check, records, column), reduced, part)
             for case, check in self.cases.items()
             for column in columns
         ]
@@ -294,6 +322,7 @@ class Verdict:
         column: the loss that it was judged on; empty for claims that are about none.
         evidence: the effects, and the margins that they are held against.
         reduced: the scale, if less than the paper's experiment was run.
+        part: how much of the page was run, if not all of it.
     """
 
     claim: Claim
@@ -301,6 +330,7 @@ class Verdict:
     column: str
     evidence: Evidence
     reduced: str = ""
+    part: str = ""
 
     @property
     def outcome(self) -> Outcome:
@@ -310,11 +340,12 @@ class Verdict:
 
     @property
     def words(self) -> str:
-        """The outcome, and of a reduced experiment its scale and what was seen there."""
+        """The outcome, and of a reduced experiment its scale and what was seen there, or how much of it was run."""
         if len(self.evidence.effect) == 0:
             return f"{self.outcome} (not run)"
         seen = f": {self.evidence.outcome}" if self.evidence.outcome != self.outcome else ""
-        return f"{self.outcome} (at {self.reduced} scale{seen})" if self.reduced else self.outcome
+        limits = ", ".join(filter(None, (self.reduced and f"at {self.reduced} scale{seen}", self.part)))
+        return f"{self.outcome} ({limits})" if limits else self.outcome
 
     @property
     def numbers(self) -> str:
@@ -328,15 +359,28 @@ class Verdict:
         return f"{self.claim.effect} {mean:.3g}{interval} ({size} {many})"
 
 
-def hundred_rounds(label: str, history: pd.DataFrame) -> pd.DataFrame:
-    """Of a run a hundred rounds, and all that were evaluated: enough to draw it and to judge it from.
+def evenly(history: pd.DataFrame) -> pd.DataFrame:
+    """About a hundred rounds, equally far apart: what claims about the whole course look at.
 
-    >>> history = pd.DataFrame({"round": range(1, 301), "train_loss": [np.nan] * 298 + [0.5, 0.25]})
-    >>> hundred_rounds("FedSPS", history)["round"].tolist()[-4:]
-    [294, 297, 299, 300]
+    >>> evenly(pd.DataFrame({"round": range(1, 501)}))["round"].tolist()[:3]
+    [5, 10, 15]
     """
-    every = max(1, len(history) // 100)
-    return history[(history["round"] % every == 0) | history["train_loss"].notna()]
+    rounds = history["round"]
+    every = max(1, int(rounds.max()) // 100) if len(rounds) else 1
+    return history[rounds % every == 0]
+
+
+def hundred_rounds(label: str, history: pd.DataFrame) -> pd.DataFrame:
+    """Of a run a hundred rounds, all that were evaluated, and the last tenth, whose mean is its final value.
+
+    >>> history = pd.DataFrame({"round": range(1, 1001), "train_loss": [np.nan] * 895 + [0.5] + [np.nan] * 104})
+    >>> kept = hundred_rounds("FedSPS", history)["round"].tolist()
+    >>> len(kept), kept[88:94]
+    (191, [890, 896, 900, 901, 902, 903])
+    """
+    rounds = history["round"]
+    chosen = rounds.isin(evenly(history)["round"]) | history["train_loss"].notna()
+    return history[chosen | (rounds > 0.9 * float(rounds.max()))]
 
 
 @dataclass(frozen=True)

@@ -5,21 +5,22 @@ curves), its figures, and other tables of its own. `document` and `fedsps report
 of the folder are in verdicts.csv.
 """
 
+import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import get_args
 
 import numpy as np
-import pandas as pd
 
 from fedsps.checks import choice, count, positive
 from fedsps.errors import (
     ConfigurationError,
+    DataError,
     DiskFullError,
     FailedRunsError,
     Failure,
@@ -27,28 +28,14 @@ from fedsps.errors import (
     unknown,
 )
 from fedsps.paper.document import document, verdict_table
-from fedsps.paper.evidence import Numbers
-from fedsps.paper.execute import noting, search, seconds_of, train
-from fedsps.paper.page import (
-    PARTS,
-    Job,
-    Known,
-    Line,
-    Page,
-    Panel,
-    Records,
-    Report,
-    Scale,
-    Tuned,
-    Verdict,
-    hundred_rounds,
-)
+from fedsps.paper.execute import noting, train
+from fedsps.paper.page import Job, Known, Page, Panel, Records, Report, Scale, Verdict
 from fedsps.paper.stored import known, stored
-from fedsps.report import plot
+from fedsps.paper.written import Reproduction, plain, write
+from fedsps.report import intervals, plot
 from fedsps.runs.checkpoint import FAILURE
 from fedsps.runs.failures import in_line
 from fedsps.runs.files import read_json, write_json
-from fedsps.runs.result import number
 
 PAGES = {  # by name, in the paper's order: the file of `fedsps.paper.pages` that holds its PAGE
     "example1": "example1",
@@ -64,29 +51,6 @@ PAGES = {  # by name, in the paper's order: the file of `fedsps.paper.pages` tha
     "beyond": "beyond",
     "theory": "theory",
 }
-
-
-@dataclass(frozen=True)
-class Reproduction:
-    """A page re-run: its records, figures and verdicts.
-
-    Attributes:
-        page: which one.
-        scale: at which it was run.
-        seeds: how many.
-        panels: what was run, at this scale.
-        records: what came of it.
-        figures: the files that the document shows.
-        verdicts: on every claim, in the page's order.
-    """
-
-    page: Page
-    scale: Scale
-    seeds: int
-    panels: Sequence[Panel]
-    records: Records
-    figures: Sequence[Path]
-    verdicts: Sequence[Verdict]
 
 
 def find(name: str) -> Page:
@@ -134,10 +98,11 @@ def reproduce(
         report: called with what is being done, how far it is, and of how much.
         from_tables: judge and draw again what lies in the output folder, without training; of every page its own
             scale and seeds.
-        add: take runs, and what searches chose, from the tables in the output folder, and run what they lack. Runs
-            whose algorithm has other parts by now are run again; other changes of the code are not noticed.
-        minutes: begin no further panel after so long; a page is judged on the panels that are complete. Panels that
-            the tables hold are always completed.
+        add: take runs, and what searches chose, from the tables in the output folder, and run what they lack, on as
+            many seeds as they have. Runs whose algorithm has other parts by now are run again; other changes of the
+            code are not noticed.
+        minutes: begin no further page or panel after so long; a page is judged on the panels that are complete. Panels
+            that the tables hold are always completed. Pages that compute their records take as long as they take.
 
     Raises:
         ConfigurationError: the minutes were over before one panel of a page was complete.
@@ -154,17 +119,17 @@ def reproduce(
     folder = Path("reproduction", scale) if output is None else Path(output)
     failures: list[Failure] = []
     if from_tables:
+        if add or minutes is not None or seeds is not None:
+            raise ConfigurationError("from_tables trains nothing: leave out add, minutes and seeds")
         there = [name for name in PAGES if (folder / f"{name}.json").is_file()]
+        if not (pages or there):
+            raise DataError(f"no page lies in {folder}: name the output folder of an earlier run")
         reproductions = [judge_again(find(name), folder) for name in pages or there]
     else:
         chosen = [find(name) for name in pages or PAGES]
         for page in chosen:
-            check_room(page, scale, folder, add)
-            if minutes is not None and not add and (folder / f"{page.name}.json").is_file():
-                raise ConfigurationError(
-                    f"{folder / page.name}.json may hold panels that {minutes:g} minutes are too short for, and they "
-                    "would be lost: add to it (add=True), or name another output folder"
-                )
+            check_room(page, scale, folder, add, minutes)
+        make_room(folder)
         start = Job(
             page="",
             scale=scale,
@@ -172,13 +137,16 @@ def reproduce(
             runs=Path(runs),
             jobs=jobs,
             report=report,
-            known=known([find(name) for name in PAGES], folder) if add else Known(),
             until=None if minutes is None else time.monotonic() + 60 * minutes,
         )
         reproductions = []
         for page in chosen:
+            if start.is_over and reproductions:
+                break
             with failing_alone(page, folder, failures, among=len(chosen)):
-                reproductions.append(reproduce_page(page, replace(start, seeds=seeds_of(page, scale, seeds)), folder))
+                held = known([find(name) for name in PAGES], page, scale, folder) if add else Known()
+                many = max(seeds_of(page, scale, seeds), held.seeds)
+                reproductions.append(reproduce_page(page, replace(start, seeds=many, known=held), folder))
     if reproductions:
         place = folder / "README.md" if text is None else Path(text)
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -219,6 +187,8 @@ def seeds_of(page: Page, scale: Scale, asked: int | None) -> int:
 def reproduce_page(page: Page, job: Job, folder: Path) -> Reproduction:
     """Run what is not there yet, then write the page's figures, its tables (CSV), and its verdicts and panels (JSON).
 
+    It is judged from its tables, as whoever has nothing else can judge it again.
+
     Args:
         page: which one.
         job: scale, seeds, folder of the runs, and how they are run.
@@ -228,19 +198,20 @@ def reproduce_page(page: Page, job: Job, folder: Path) -> Reproduction:
     records = (page.compute or train)(panels, replace(job, page=page.name))
     if records.runs:  # a stretch may have ended before all were complete
         panels = [panel for panel in panels if panel.name in records.runs]
-    outcome = judge(page, job.scale, job.seeds, panels, records, folder)
-    write(outcome, folder)
-    return outcome
+    write(Reproduction(page, job.scale, job.seeds, panels, records, [], []), folder)
+    return replace(judge_again(page, folder), records=records)
 
 
 def judge(
     page: Page, scale: Scale, seeds: int, panels: Sequence[Panel], records: Records, folder: Path
 ) -> Reproduction:
     """Judge records and draw them: the page's own figures, and the intervals of its verdicts."""
-    verdicts = [verdict for claim in page.claims for verdict in claim.verdicts(records, page.reduced(scale))]
+    wanted = len(page.panels(scale))
+    limits = page.reduced(scale), f"{len(panels)} of {wanted} panels" if 0 < len(panels) < wanted else ""
+    verdicts = [verdict for claim in page.claims for verdict in claim.verdicts(records, *limits)]
     figures = page.draw(records, panels, folder)
     path = folder / f"{page.name}-verdicts.png"
-    if intervals(verdicts, path):
+    if draw_intervals(verdicts, path):
         figures = [*figures, path]
     return Reproduction(page, scale, seeds, panels, records, figures, verdicts)
 
@@ -265,11 +236,14 @@ def judge_again(page: Page, folder: Path) -> Reproduction:
     return outcome
 
 
-def check_room(page: Page, scale: Scale, folder: Path, add: bool = False) -> None:
-    """Refuse to write over the same page at another scale, which may have taken hours; a larger one may be added.
+def check_room(page: Page, scale: Scale, folder: Path, add: bool = False, minutes: float | None = None) -> None:
+    """Refuse to write over what may have taken hours.
+
+    That is the same page at another scale (a larger one may be added), one that a stretch may be too short for, and
+    tables of which it is no longer known what they hold.
 
     Raises:
-        ConfigurationError: it names the file, and the scale that it holds.
+        ConfigurationError: it names the file, and what it holds.
     """
     path, scales = folder / f"{page.name}.json", get_args(Scale)
     there = read_json(path).get("scale", scale) if path.is_file() else scale
@@ -278,143 +252,43 @@ def check_room(page: Page, scale: Scale, folder: Path, add: bool = False) -> Non
         raise ConfigurationError(
             f"{path} holds the page {page.name} at {there} scale, not {scale}: name another output folder"
         )
+    if minutes is not None and not add and path.is_file():
+        raise ConfigurationError(
+            f"{path} may hold panels that {minutes:g} minutes are too short for, and they would be lost: add to it "
+            "(add=True), or name another output folder"
+        )
+    table = path.with_suffix(".csv")
+    if add and table.is_file() and not path.is_file():
+        raise ConfigurationError(
+            f"{path} is missing, which says what {table} holds: bring it back, or remove the table"
+        )
 
 
-def write(outcome: Reproduction, folder: Path) -> None:
-    """Write the page's tables (CSV), and what else there is to know about it (JSON).
+def make_room(folder: Path) -> None:
+    """Make the output folder before anything is trained.
 
-    Numbers in tables have six digits: enough to draw and to judge, and the files stay small.
+    Raises:
+        ConfigurationError: it cannot be made, or not be written to.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    name, records = outcome.page.name, outcome.records
-    tables = ({name: table(records, outcome.page.kept)} if records.runs else {}) | dict(records.tables)
-    for stem, content in tables.items():
-        content.to_csv(folder / f"{stem}.csv", index=False, float_format="%.6g")
-    write_json(folder / f"{name}.json", plain(outcome))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ConfigurationError(
+            f"{folder} cannot be written to ({error.strerror}): name another output folder"
+        ) from error
 
 
-def table(records: Records, kept: Callable[[str, pd.DataFrame], pd.DataFrame] = hundred_rounds) -> pd.DataFrame:
-    """The numbers behind a figure: of every run what the page keeps.
-
-    Times are left out, so that the same runs give the same table on every machine.
-    """
-    parts = []
-    for panel, lines in records.runs.items():
-        for label, seeds in lines.items():
-            for run in seeds:
-                history = kept(label, run.history.drop(columns="seconds", errors="ignore"))
-                parts.append(history.assign(panel=panel, line=label, seed=run.spec.plan.seed))
-    whole = pd.concat(parts, ignore_index=True)
-    return whole[["panel", "line", "seed", *whole.columns.drop(["panel", "line", "seed"])]]
-
-
-FINAL = ("train_loss", "cohort_loss", "test_accuracy")  # what the tables of a page's panels show, or else its column
-
-
-def _mean_and_deviation(finals: Numbers) -> list[float | None]:
-    """Over the seeds; null where a run diverged, and no deviation of one seed.
-
-    >>> _mean_and_deviation(np.array([1.0, 3.0]))
-    [2.0, 1.4142135623730951]
-    """
-    finite = np.isfinite(finals).all()
-    return [
-        number(finals.mean()) if finite else None,
-        number(finals.std(ddof=1)) if finite and len(finals) > 1 else None,
-    ]
-
-
-def intervals(verdicts: Sequence[Verdict], path: Path) -> bool:
-    """Draw the intervals of the verdicts that have one, ratios and differences apart; whether there are any."""
-    kinds: dict[str, list[plot.Interval]] = {}
+def draw_intervals(verdicts: Sequence[Verdict], path: Path) -> bool:
+    """Draw the intervals of the verdicts that have one; whether there are any."""
+    claims: dict[str, list[intervals.Interval]] = {}
     for verdict in verdicts:
         evidence, (low, high) = verdict.evidence, verdict.evidence.interval
         if evidence.kind != "exact" and np.isfinite([low, high]).all():
-            label = " ".join(filter(None, (verdict.claim.id, verdict.case)))
-            kinds.setdefault(evidence.kind, []).append(
-                plot.Interval(
-                    label, verdict.column, evidence.outcome, evidence.mean, low, high, (evidence.low, evidence.high)
-                )
-            )
-    if kinds:
-        plot.intervals(kinds, [path, path.with_suffix(".pdf")])
-    return bool(kinds)
-
-
-def plain(outcome: Reproduction) -> dict[str, object]:
-    """A page as JSON: what the document and `fedsps report` need besides figures, tables and run folders."""
-    records = outcome.records
-
-    def plain_line(panel: Panel, line: Line) -> dict[str, object]:
-        """A line with its run folders, what a search chose for it, and the seeds that diverged."""
-        runs, key = records.of(panel.name, line.label), (panel.name, line.label)
-        spec, winner = runs[0].spec, records.winners.get(key)
-        tuned = search(panel, line, line.algorithm, outcome.scale).space if isinstance(line.algorithm, Tuned) else {}
-        return {
-            "label": line.label,
-            "final": {
-                column: _mean_and_deviation(records.final(panel.name, line.label, column))
-                for column in [name for name in FINAL if name in runs[0].history] or [panel.column]
-            },
-            "algorithm": spec.algorithm,
-            "tuned": {name: spec.parameters[name] for name in tuned},
-            "search": None
-            if winner is None or not isinstance(line.algorithm, Tuned)
-            else {
-                "name": winner.search,
-                "pick": line.algorithm.pick,
-                "trials": winner.trials,
-                "seconds": round(winner.seconds, 3),
-            },
-            "runs": list(records.digests.get(key, ())),
-            "parts": runs[0].provenance.get(PARTS, "") if spec.task is None else spec.named.parts,
-            "seconds": [round(seconds_of(run), 3) for run in runs],
-            "diverged": {str(run.spec.plan.seed): run.diverged_at for run in runs if run.diverged_at is not None},
-        }
-
-    return {
-        "page": outcome.page.name,
-        "title": outcome.page.title,
-        "note": outcome.page.note,
-        "scale": outcome.scale,
-        "seeds": outcome.seeds,
-        "wanted": outcome.page.seeds,
-        "panels_wanted": len(outcome.page.panels(outcome.scale)),
-        **asdict(records.cost),
-        "figures": [figure.name for figure in outcome.figures],
-        "shown": list(outcome.page.shown),
-        "verdicts": [_plain_verdict(verdict) for verdict in outcome.verdicts],
-        "panels": [
-            {
-                "name": panel.name,
-                "heading": panel.title,
-                "column": panel.column,
-                "lines": [plain_line(panel, line) for line in panel.lines],
-            }
-            for panel in outcome.panels
-            if panel.name in records.runs
-        ],
-    }
-
-
-def _plain_verdict(verdict: Verdict) -> dict[str, object]:
-    """A verdict with its claim in words; effects that are not finite are null, as JSON has no infinity."""
-    claim = verdict.claim
-    return {
-        "id": claim.id,
-        "case": verdict.case or None,
-        "statement": claim.statement,
-        "place": claim.place,
-        "criterion": claim.criterion,
-        "why": claim.why,
-        "loss": verdict.column or None,
-        "outcome": verdict.outcome,
-        "words": verdict.words,
-        "seen": verdict.evidence.outcome,
-        "what": claim.effect,
-        "mean": number(verdict.evidence.mean),
-        "numbers": verdict.numbers,
-        "effect": [number(value) for value in verdict.evidence.effect],
-        "interval": [number(end) for end in verdict.evidence.interval],
-        "margins": [number(end) for end in (verdict.evidence.low, verdict.evidence.high)],
-    }
+            margins, is_ratio = (evidence.low, evidence.high), evidence.kind == "ratio"
+            row = verdict.case, verdict.column, evidence.outcome, evidence.mean, low, high, margins, is_ratio
+            claims.setdefault(verdict.claim.id, []).append(intervals.Interval(*row))
+    if claims:
+        intervals.draw(claims, [path, path.with_suffix(".pdf")])
+    return bool(claims)

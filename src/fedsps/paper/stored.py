@@ -13,9 +13,10 @@ from typing import Any
 import pandas as pd
 
 from fedsps.core.plan import Plan
+from fedsps.errors import DataError
 from fedsps.methods.notation import Named, named
 from fedsps.paper.document import read
-from fedsps.paper.page import PARTS, SECONDS, Cost, Known, Page, Records, Winner
+from fedsps.paper.page import LOSSES, PARTS, SECONDS, Cost, Known, Page, Records, Scale, Winner
 from fedsps.runs.result import Result
 from fedsps.runs.spec import Spec
 
@@ -30,9 +31,20 @@ def stored(page: Page, folder: Path) -> tuple[Mapping[str, Any], Records]:
         folder: where `reproduce` wrote it.
 
     Raises:
-        DataError: if PAGE.json is missing or damaged.
+        DataError: if PAGE.json or a table is missing or damaged.
     """
     found = read(folder / f"{page.name}.json")
+    try:
+        return found, _records(page, found, folder)
+    except (KeyError, ValueError, TypeError, AttributeError, StopIteration) as error:  # whatever damage leads to
+        raise DataError(
+            f"{folder / page.name}.json does not go with the tables beside it ({type(error).__name__}: {error}): bring "
+            f"them back as they were written, or remove them and run fedsps reproduce {page.name} again"
+        ) from error
+
+
+def _records(page: Page, found: Mapping[str, Any], folder: Path) -> Records:
+    """The records in the tables of a page."""
     paths = [path for path in sorted(folder.glob("*.csv")) if path.stem.split("-")[0] == page.name]
     tables = {path.stem: pd.read_csv(path) for path in paths}
     histories = {}
@@ -51,48 +63,66 @@ def stored(page: Page, folder: Path) -> tuple[Mapping[str, Any], Records]:
             if line.get("search"):
                 winners[name, label] = _winner(line)
     cost = Cost(**{one.name: found[one.name] for one in fields(Cost)})
-    return found, Records(runs, digests, winners, tables, cost)
+    return Records(runs, digests, winners, tables, cost)
 
 
-def known(pages: Sequence[Page], folder: Path) -> Known:
-    """What the tables of these pages hold, of those that lie in the folder: their runs, and the winners of searches.
+def known(pages: Sequence[Page], asked: Page, scale: Scale, folder: Path) -> Known:
+    """What the tables in the folder hold that a page can be made of: runs, and the winners of searches.
 
-    Lines that an earlier version wrote do not say of which parts their algorithm was: their runs are left out.
+    Lines that an earlier version wrote do not say of which parts their algorithm was: their runs are left out. So are
+    those of pages that keep other rounds of a run.
+
+    Args:
+        pages: all that may lie there.
+        asked: the one that is to be run.
+        scale: at which.
+        folder: where `reproduce` wrote them.
     """
+    seeds = 0
     runs: dict[tuple[str, str], Result] = {}
-    winners: dict[tuple[str, str], Winner] = {}
+    winners: dict[tuple[str, str, str], Winner] = {}
     panels: set[tuple[str, str]] = set()
     for page in pages:
         if not (folder / f"{page.name}.json").is_file():
             continue
         found, records = stored(page, folder)
+        if page.name == asked.name and found["scale"] == scale:
+            panels |= {(page.name, panel["name"]) for panel in found["panels"]}
+            seeds = found["seeds"]
         for panel in found["panels"]:
-            panels.add((page.name, panel["name"]))
             for line in panel["lines"]:
-                if line.get("parts"):
+                if line.get("parts") and page.kept is asked.kept:
                     of_line = zip(line["runs"], records.of(panel["name"], line["label"]), strict=True)
                     runs |= {(digest, line["parts"]): run for digest, run in of_line}
-                if line.get("search"):
-                    winners[line["search"]["name"], line["search"]["pick"]] = _winner(line)
-    return Known(runs, winners, frozenset(panels))
+                if line.get("search") and line.get("parts", "") in ("", _winner(line).chosen.parts):
+                    winner, search = _winner(line), line["search"]
+                    winners |= {(search["name"], search["pick"], column): winner for column in winner.on}
+    return Known(runs, winners, frozenset(panels), seeds)
 
 
 def _winner(line: Mapping[str, Any]) -> Winner:
     """What a search chose for a line."""
     search, start = line["search"], named(line["algorithm"])
     chosen = Named(start.name, start.parameters | line["tuned"])
-    return Winner(search["name"], chosen, search["trials"], search["seconds"])
+    return Winner(search["name"], chosen, search["trials"], search["seconds"], tuple(search.get("on", LOSSES[:1])))
 
 
 def _run(line: Mapping[str, Any], histories: Mapping[Any, pd.DataFrame], key: tuple[str, str, int]) -> Result:
-    """One run of a line; a run that diverged in its first round has an empty history."""
+    """One run of a line; a run that diverged in its first round has an empty history.
+
+    Raises:
+        ValueError: the run did not diverge, and has no rows.
+    """
     seed = key[2]
+    diverged_at = line["diverged"].get(str(seed))
+    if key not in histories and diverged_at is None and line.get("seconds"):
+        raise ValueError(f"no rows of {key}")
     history = histories[key] if key in histories else next(iter(histories.values())).head(0)
     seconds = line["seconds"][seed] if line.get("seconds") else 0.0
     return Result(
         model=None,
         history=history.drop(columns=KEYS).reset_index(drop=True),
         spec=Spec(algorithm=line["algorithm"], parameters=line["tuned"], plan=Plan(seed=seed)),
-        diverged_at=line["diverged"].get(str(seed)),
+        diverged_at=diverged_at,
         provenance={SECONDS: seconds, PARTS: line.get("parts", "")},
     )

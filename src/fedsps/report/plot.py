@@ -26,7 +26,6 @@ COLOURS = {name: kind.colour for name, kind in CATALOGUE.items() if kind.colour}
 OTHERS = ("#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#0072B2", "#D55E00", "#000000")  # theirs too, for own methods
 LINES = ("-", "--", "-.", ":")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-OUTCOMES = {"holds": "#0072B2", "does not hold": "#D55E00", "undecided": "#7F7F7F"}
 LEGEND: dict[str, Any] = {"fontsize": 7, "framealpha": 0.8, "edgecolor": "none"}  # readable over curves
 Colour = tuple[float, float, float]
 Across = Literal["round", "gradient_evaluations", "bytes", "seconds"]
@@ -170,63 +169,6 @@ def _fit(figure: Any, title: str) -> None:
             break
 
 
-@dataclass(frozen=True)
-class Interval:
-    """A verdict's interval, one row of `intervals`.
-
-    Attributes:
-        label: the claim and its case.
-        column: the loss that it was judged on; its rows have open marks on the second loss.
-        outcome: which decides the colour.
-        mean: the middle.
-        low: one end.
-        high: the other end.
-        margins: the least and the largest effect that is good; infinite where there is none.
-    """
-
-    label: str
-    column: str
-    outcome: str
-    mean: float
-    low: float
-    high: float
-    margins: tuple[float, float]
-
-
-def intervals(groups: Mapping[str, Sequence[Interval]], paths: Sequence[Path]) -> None:
-    """Intervals as bars, one row each, beside the margins that they are held against, drawn as ticks.
-
-    Args:
-        groups: rows by kind, one pair of axes each; the axis of ratios is logarithmic.
-        paths: where the figure goes.
-    """
-    from matplotlib.lines import Line2D
-
-    longest = max(len(rows) for rows in groups.values())
-    size = (7.5 * len(groups), 1.2 + 0.19 * longest)
-    figure, grid = _axes(1, len(groups), size)
-    for axis, (kind, rows) in zip(grid.flat, groups.items(), strict=True):
-        for place, row in enumerate(rows):
-            colour = OUTCOMES[row.outcome]
-            axis.plot([row.low, row.high], [place, place], color=colour, linewidth=2)
-            fill = "white" if row.column == "cohort_loss" else colour
-            axis.plot(row.mean, place, "o", color=colour, markerfacecolor=fill, markersize=4)
-            good = [margin for margin in row.margins if np.isfinite(margin)]
-            axis.plot(good, [place] * len(good), "|", color="black", markersize=9)
-        axis.set_yticks(range(len(rows)), [row.label for row in rows], fontsize=6)
-        axis.set_ylim(len(rows), -1)
-        if kind == "ratio":
-            logarithmic(axis, "x")
-        _dress(axis, f"{kind}s", "effect: mean and 95 % interval", "")
-    marks = [Line2D([], [], color=colour, linewidth=2, label=name) for name, colour in OUTCOMES.items()]
-    marks += [
-        Line2D([], [], color="black", marker="|", linestyle="", label="margin"),
-        Line2D([], [], color="black", marker="o", markerfacecolor="white", linestyle="", label="cohort_loss"),
-    ]
-    figure.legend(handles=marks, loc="outside upper center", ncols=len(marks), frameon=False, fontsize=8)
-    write(figure, paths)
-
-
 def _side_by_side(count: int, columns: int, beneath: float = 0.0) -> tuple[Any, list[Any]]:
     """A figure with so many axes, in rows of at most so many, and room beneath them in inches."""
     columns = min(columns, count)
@@ -239,7 +181,7 @@ def _side_by_side(count: int, columns: int, beneath: float = 0.0) -> tuple[Any, 
     return figure, axes[:count]
 
 
-def _dress(axis: Any, heading: str, across: str, up: str) -> None:
+def dress(axis: Any, heading: str, across: str, up: str) -> None:
     """What all axes have: heading, names of both axes, a faint grid, and no frame above and to the right."""
     axis.set_title(heading, fontsize=10)
     axis.set_xlabel(across)
@@ -292,7 +234,7 @@ def _curves(axis: Any, panel: Curves, deviation: str | None, names: Mapping[str,
             spread = across_seeds(tables, deviation)["mean"]
             low, high = (table["mean"] - spread).clip(lower=0), table["mean"] + spread
         axis.fill_between(places, low, high, color=colour, alpha=0.15, linewidth=0)
-    _dress(axis, panel.heading, panel.across, TITLES.get(panel.column, panel.column))
+    dress(axis, panel.heading, panel.across, TITLES.get(panel.column, panel.column))
     axis.ticklabel_format(axis="y", useOffset=False)  # whole numbers, and none to add in the corner
     if panel.logarithmic and deviation is None:
         logarithmic(axis)
@@ -304,14 +246,15 @@ def _curves(axis: Any, panel: Curves, deviation: str | None, names: Mapping[str,
 
 
 def logarithmic(axis: Any, which: Literal["x", "y"] = "y") -> None:
-    """A log scale with plain numbers at 1, 2 and 5, or at the powers of ten where the range is wide."""
+    """A log scale with plain numbers at 1, 2 and 5; powers of ten on wide ranges, more on narrow ones."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     axis.set(**{f"{which}scale": "log"})
     low, high = axis.get_xlim() if which == "x" else axis.get_ylim()
     scale = axis.xaxis if which == "x" else axis.yaxis
     widest = 1e3 if which == "x" else 1e4  # side by side, numbers need more room
-    subs = (1.0, 2.0, 5.0) if high / max(low, 1e-300) < widest else (1.0,)
+    wide = high / max(low, 1e-300)
+    subs = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0) if wide < 6 else (1.0, 2.0, 5.0) if wide < widest else (1.0,)
     scale.set_major_locator(LogLocator(subs=subs, numticks=12))
     scale.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     scale.set_minor_formatter(NullFormatter())
@@ -463,7 +406,7 @@ def points(
             axis.scatter(np.repeat(places, values.shape[1]), values.ravel(), color=colour, s=14, alpha=0.6, linewidth=0)
         logarithmic(axis, "x")
         logarithmic(axis, "y")
-        _dress(axis, heading, across, up)
+        dress(axis, heading, across, up)
         axis.legend(**LEGEND)
     write(figure, paths)
 
@@ -502,6 +445,6 @@ def shares(
             axis.xaxis.set_major_formatter("{x:g}")
             axis.minorticks_off()
         axis.set_ylim(0, 1.02)
-        _dress(axis, heading, across, "share")
+        dress(axis, heading, across, "share")
         axis.legend(**LEGEND)
     write(figure, paths)

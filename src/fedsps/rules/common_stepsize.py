@@ -23,17 +23,19 @@ class CommonStepsize(PolyakRule):
 
         a client's step     gamma = min( Gamma, cap, safety ratio ),    ratio = (F_i - lower_i) / (2 scale ||g||^2)
         a client reports    the mean of log ratio over its local steps
-        the server          Gamma <- min( growth Gamma, exp( mean of the reports ) )
+        the server          Gamma <- min( growth Gamma, wanted ),    wanted = exp( mean of the reports )
+        in the first round  gamma = min( cap, initial ratio ), and then Gamma = initial wanted before it grows
 
     The per-batch rule takes tiny steps on hard batches and large ones on easy ones, and the means of FedSPS-Global are
     ruled by one client; a geometric mean is steady. The limit on its growth brings it through the first rounds, and
-    `safety` is the brake that acts at once, on the batch itself.
+    `safety` is the brake that acts at once, on the batch itself. All is relative to ratios: a loss in other units, or
+    inputs of another size, give the same run (while no cap binds). A Gamma of infinity says that there is none yet.
 
     Args:
         scale: c; 1/2 is the plain ratio.
         cap: the largest stepsize.
         lower: l*, a lower bound of the losses, one number or one for each client.
-        initial: Gamma in the first round.
+        initial: the share of its ratio that a step is in the first round.
         growth: how many times larger Gamma may be than a round before.
         safety: how many times the batch's own ratio a step may be.
     """
@@ -43,7 +45,7 @@ class CommonStepsize(PolyakRule):
     word: ClassVar[str] = "common"
     receives: ClassVar[tuple[str, ...]] = ("stepsize",)
     sends: ClassVar[tuple[str, ...]] = ("log_ratio",)
-    initial: float = 0.01
+    initial: float = 0.003
     growth: float = 1.1
     safety: float = 4.0
 
@@ -53,8 +55,8 @@ class CommonStepsize(PolyakRule):
             positive(name, getattr(self, name))
 
     def server_init(self, x: Tensor) -> Tensors:
-        """The stepsize of the first round."""
-        return {"stepsize": scalars(x, self.initial)}
+        """No stepsize: no ratio has been seen."""
+        return {"stepsize": scalars(x, torch.inf)}
 
     def begin(self, state: Tensors, x: Tensor) -> Tensors:
         """No ratio has been seen yet."""
@@ -67,7 +69,9 @@ class CommonStepsize(PolyakRule):
     def step(self, state: Tensors, seen: Seen, gap: Tensor, size: Tensor) -> tuple[Tensor, Tensors]:
         """The same, given the gap and the gradient's squared norm, both `[...]`."""
         ratio = polyak_ratio(gap, size) / (2 * self.scale)
-        gamma = torch.minimum(seen.received["stepsize"], self.safety * ratio).clamp(max=rounded(self.cap, ratio.dtype))
+        shared = seen.received["stepsize"]
+        own = torch.where(shared.isinf(), self.initial * ratio, self.safety * ratio)
+        gamma = torch.minimum(shared, own).clamp(max=rounded(self.cap, ratio.dtype))
         logs = ratio.log().clamp(-RANGE, RANGE)
         return gamma, state | {"log_ratio": state["log_ratio"] + logs / seen.steps}
 
@@ -86,4 +90,8 @@ class CommonStepsize(PolyakRule):
     def absorb(self, state: Tensors, mean: Tensors, participation: float) -> Tensors:
         """The next round's stepsize."""
         wanted = mean["log_ratio"].exp()
-        return state | {"stepsize": torch.minimum(self.growth * state["stepsize"], wanted)}
+        return state | {"stepsize": torch.minimum(self.growth * self.last(state, wanted), wanted)}
+
+    def last(self, state: Tensors, ratio: Tensor) -> Tensor:
+        """The round's stepsize: where there was none, what the clients took of the ratio instead."""
+        return torch.where(state["stepsize"].isinf(), self.initial * ratio, state["stepsize"])

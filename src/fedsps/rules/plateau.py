@@ -20,8 +20,8 @@ LINE = ("line_rounds", "line_time", "line_loss", "line_tt", "line_tl", "line_ll"
 SENT = ("first_gap", "gap", "gradient_sq")
 """What clients report beside the mean of log ratio, which is for private federations alone."""
 
-MOST = 1e6  # of these, where a sum must know a bound
-AT_ONCE = 4.0  # times larger or smaller than it was may s become by one decision
+MOST = 1e12  # of these, where a sum must know a bound
+AT_ONCE = 4.0  # times larger or smaller than it was may s become by one decision, and Gamma larger in a round
 
 
 @dataclass(frozen=True)
@@ -29,14 +29,22 @@ class PlateauStepsize(CommonStepsize):
     """The common stepsize with the largest guaranteed progress, times a factor s that the server moves by the loss.
 
         a client's step     gamma = min( Gamma, cap, safety ratio ),    ratio = (F_i - lower_i) / (2 scale ||g||^2)
+                            gamma = min( cap, initial ratio )           while there is no Gamma: in the first round
         a client reports    the means of F_i - lower_i and of ||g||^2 over its local steps, and F_i - lower_i at the
                             first of them
         the server          best = mean of F_i - lower_i / (2 scale mean of ||g||^2),    over about `memory` rounds
-                            Gamma <- min( growth Gamma, s best )
+                            Gamma <- min( max( growth Gamma, gained ), s best ),    initial best in place of no Gamma
+                            gained = min( (1 - loss now / loss of the first round) best, 4 Gamma ),    0 if growth is 1
 
     The progress that convex clients guarantee, `sum gamma (F - lower) - gamma^2 ||g||^2 / 2` over all their steps (see
     `DiagonalExtrapolation`), is largest at `gamma = best`, and positive up to twice that. A geometric mean of ratios,
     as `CommonStepsize` has it, is ruled by clients that fit already: their ratios are large, and say little.
+
+    The start is short, since networks begin on a plateau and die of long steps there: `best` is large where gradients
+    are small. The share of the loss that is gone tells when that is over, and a convex problem does not wait: a round
+    of short steps takes up to `steps Gamma / (2 best)` of the loss off, so that `gained` grows geometrically. (The loss
+    now is a moving mean of the first local steps' losses, in which a round counts as much as all before it.) Gamma, and
+    all that decides on it, is made of ratios: the loss may be in any units, and the inputs of any size.
 
     A Polyak stepsize is as right as its `lower`, and a guarantee for convex clients says what is safe, not what is best
     for a network. So the server looks at the line through the first local steps' losses since its last decision, whose
@@ -52,9 +60,13 @@ class PlateauStepsize(CommonStepsize):
         s <- max( 1, down s )               if it falls slower than `fast`, and s > 1
         s <- min( 1, up s )                 if it falls faster than `least_fall`, or slower while a > turn, and s < 1
         s <- down (the s in force)          if it falls slower than `least_fall` while a < -turn
+        s <- min( s, the s before its last rise )       if the line's mean loss is above that of the line which led to
+                                                        that rise, by more than `patience` standard errors of the two
         up, down = rise^rounds, drop^rounds     of the line, 4 and 1/4 at the most
 
-    Above 1, s needs a reason, and a loss that falls fast is one: nothing is being overshot. Below 1 it moves the bound:
+    Where several of the first four apply, the last of them counts; the fifth acts on what it made of s.
+    Above 1, s needs a reason, and a loss that falls fast is one; that nothing was overshot shows only after the rise,
+    which is taken back where it harmed. Below 1 it moves the bound:
     `s (F - lower) = F - lower'` with `lower' = F - s (F - lower)`, so a loss that rests moves `lower` towards the loss
     that has been reached. A loss also rests where steps are too short: then successive changes agree, while around a
     minimum they oppose each other. (Where noise moves the iterates about the minimum of a parabola with curvature h,
@@ -62,16 +74,16 @@ class PlateauStepsize(CommonStepsize):
     iterates then removes the noise, and shorter steps would only be slower.)
 
     Where growth is what limits Gamma, the s in force is `Gamma / best`, which may be far below s: a rest brings s down
-    to where it acts, and Gamma grows again (`growth` is 1 until then) after the next rise of s.
+    to where it acts, and `growth` is 1 until the loss falls again, or rests while changes agree.
 
     It needs a server rule to which clients send their change. Where a federation is private, clients send the mean of
-    log ratio alone, and this is `CommonStepsize`.
+    log ratio alone, and this is `CommonStepsize` with this cap and safety.
 
     Args:
         scale: c; 1/2 is the plain ratio.
         cap: the largest stepsize; so large that it does not bind.
         lower: l*, a lower bound of the losses, one number or one for each client.
-        initial: Gamma in the first round.
+        initial: the share of its ratio that a step is in the first round.
         growth: how many times larger Gamma may be than a round before.
         safety: how many times the batch's own ratio a step may be.
         memory: rounds over which the means are taken, those before counting less and less; 1 is the last one alone.
@@ -112,10 +124,12 @@ class PlateauStepsize(CommonStepsize):
         count("least_rounds", self.least_rounds, least=3)
 
     def server_init(self, x: Tensor) -> Tensors:
-        """The first stepsize, which grows, a factor of 1, and nothing seen yet."""
-        seen = {name: scalars(x, 0.0) for name in (*LINE, "line_turn", "kept_gap", "kept_gradient_sq")}
-        kept = {"factor": scalars(x, 1.0), "growth": scalars(x, self.growth), "last_change": torch.zeros_like(x)}
-        return super().server_init(x) | seen | kept | {"next_look": scalars(x, float(self.least_rounds))}
+        """No stepsize, a factor of 1, and nothing seen yet."""
+        zero = (*LINE, "line_turn", "kept_gap", "kept_gradient_sq", "first_loss", "recent_loss", "risen_spread")
+        start = {"factor": 1.0, "growth": self.growth, "next_look": float(self.least_rounds)}
+        values = dict.fromkeys(zero, 0.0) | start | {"risen_loss": torch.inf, "risen_factor": 1.0}
+        kept = {name: scalars(x, value) for name, value in values.items()}
+        return super().server_init(x) | kept | {"last_change": torch.zeros_like(x)}
 
     def begin(self, state: Tensors, x: Tensor) -> Tensors:
         """No loss has been seen in this round."""
@@ -151,13 +165,14 @@ class PlateauStepsize(CommonStepsize):
         if "delta" not in mean:
             raise ConfigurationError("the plateau stepsize needs a server rule to which clients send delta, as average")
         kept = {f"kept_{name}": (1 - 1 / self.memory) * state[f"kept_{name}"] + mean[name] for name in SENT[1:]}
-        still = kept["kept_gradient_sq"] == 0  # nothing limits the stepsize but its growth
-        best = (kept["kept_gap"] / (2 * self.scale * kept["kept_gradient_sq"])).masked_fill(still, torch.inf)
+        is_blind = (kept["kept_gap"] == 0) | (kept["kept_gradient_sq"] == 0)  # no ratio has been seen
+        best = (kept["kept_gap"] / (2 * self.scale * kept["kept_gradient_sq"])).masked_fill(is_blind, torch.inf)
+        last = self.last(state, best)
 
         line = with_loss({name: state[name] for name in LINE}, mean["first_gap"])
         turns = state["line_turn"] + cosine(mean["delta"], state["last_change"])
         (slope, error), loss, rounds = slope_of(line), line["line_loss"], line["line_rounds"]
-        looks, last, factor = rounds == state["next_look"], state["stepsize"], state["factor"]
+        looks, factor = rounds == state["next_look"], state["factor"]
         falls, is_fast = (looks & (slope + self.patience * error < -r * loss) for r in (self.least_fall, self.fast))
         rests, is_slow = (looks & (slope - self.patience * error > -r * loss) for r in (self.least_fall, self.fast))
         agree, oppose = (sign * turns / rounds > self.turn for sign in (1, -1))
@@ -170,13 +185,27 @@ class PlateauStepsize(CommonStepsize):
         moved = torch.where(downs, down * torch.minimum(factor, last / best), moved)
         growth = torch.where(downs, 1.0, torch.where(ups, self.growth, state["growth"]))
 
-        is_decided = falls | rests | eases
+        spread = line["line_ll"] / (rounds * (rounds - 1).clamp(min=1))  # of the line's mean loss
+        harms = looks & (loss - self.patience * (spread + state["risen_spread"]).sqrt() > state["risen_loss"])
+        moved = torch.where(harms, torch.minimum(moved, state["risen_factor"]), moved)
+        risen = {"risen_loss": loss, "risen_spread": spread, "risen_factor": factor}
+        risen = {name: torch.where(moved > factor, value, state[name]) for name, value in risen.items()}
+        risen["risen_loss"] = risen["risen_loss"].masked_fill(harms, torch.inf)
+
+        is_decided = falls | rests | eases | harms
         line = {name: value.masked_fill(is_decided, 0.0) for name, value in (line | {"line_turn": turns}).items()}
         twice = torch.where(looks, 2 * state["next_look"], state["next_look"])
         next_look = twice.masked_fill(is_decided, self.least_rounds)
-        stepsize = torch.minimum(growth * last, moved * best)
+
+        is_new = state["first_loss"] == 0
+        first = torch.where(is_new, mean["first_gap"], state["first_loss"])
+        recent = torch.where(is_new, first, (state["recent_loss"] + mean["first_gap"]) / 2)
+        gained = torch.minimum((1 - recent / first) * best, AT_ONCE * last)
+        gained = gained.masked_fill(is_blind | (first == 0) | (growth == 1), 0.0)
+        stepsize = torch.minimum(torch.maximum(growth * last, gained), moved * best)
         news = {"factor": moved, "stepsize": stepsize, "growth": growth, "last_change": mean["delta"]}
-        return state | kept | line | news | {"next_look": next_look}
+        news |= {"first_loss": first, "recent_loss": recent, "next_look": next_look}
+        return state | kept | line | risen | news
 
 
 def cosine(one: Tensor, other: Tensor) -> Tensor:

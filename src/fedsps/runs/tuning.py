@@ -3,7 +3,8 @@
 The winner has the lowest mean `train_loss` over the last tenth of the rounds, on a seed that no figure reports.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,11 @@ from fedsps.runs.result import Result
 from fedsps.runs.space import Search
 
 
-def score(result: Result) -> float:
-    """The mean `train_loss` over the last tenth of the rounds; infinite if the run diverged.
+def score(result: Result, column: str = "train_loss") -> float:
+    """The mean loss over the last tenth of the rounds; infinite if the run diverged.
 
-    A mean, since the loss of a single round is noisy, and of the objective over all clients, not the cohort's batches.
+    A mean, since the loss of a single round is noisy; `train_loss` is the objective over all clients, `cohort_loss`
+    that of the cohorts' batches.
 
     Raises:
         ConfigurationError: if none of these rounds was evaluated.
@@ -26,7 +28,7 @@ def score(result: Result) -> float:
     if result.diverged_at is not None:
         return np.inf
     table = result.history
-    last = table["train_loss"][table["round"] > 0.9 * table["round"].max()].dropna()
+    last = table[column][table["round"] > 0.9 * table["round"].max()].dropna()
     if last.empty:
         raise ConfigurationError("no round in the last tenth was evaluated: set evaluate_every to a tenth or less")
     return float(last.mean())
@@ -75,6 +77,17 @@ class TuningResult:
                 f"all {len(scores)} trials of {self.search.spec.algorithm} diverged: widen the search"
             )
         return np.where(usable, scores, np.inf if kind == "min" else -np.inf)
+
+    def scored_by(self, column: str, runs: str | Path) -> "TuningResult":
+        """The same trials with another column's scores, of those that ran to the end.
+
+        Args:
+            column: of the histories, "cohort_loss".
+            runs: the folder of run folders, where the trials' own lie.
+        """
+        ended = self.table["digest"].where(~self.table["dropped"].astype(bool))
+        scores = [np.nan if pd.isna(digest) else score(Result.load(Path(runs) / digest), column) for digest in ended]
+        return replace(self, table=self.table.assign(score=scores))
 
     @property
     def diverged(self) -> int:

@@ -10,26 +10,28 @@ them; it then lost w8a by class twofold, and how the common stepsize is made, wh
 what lets the factor be above 1 was chosen on seven more.
 
 The bar was set before any cell was run: as good as the best tuned rival on 95 % of the cells (B1), three times fewer
-rounds than tuned FedAvg on two thirds of them (B2), and no divergence (B3).
+rounds than tuned FedAvg on two thirds of them (B2), and no divergence (B3). It counts the cells that gave no default;
+beside it stand all cells but the four that the first form was chosen on, and those that no form had seen.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
 from fedsps.paper.evidence import Evidence, Numbers
 from fedsps.paper.execute import train
-from fedsps.paper.page import Claim, Job, Line, Page, Panel, Records, Scale, Tuned
+from fedsps.paper.page import Check, Claim, Job, Line, Page, Panel, Records, Scale, Tuned
 from fedsps.paper.pages import cifar, lenet
 from fedsps.paper.settings import common, with_sampling
 from fedsps.report import plot
 from fedsps.runs.space import PAPER_GRID
 
 CELLS, OURS = "beyond-cells", "FedPolyak"
+JUDGED_ON = ("train_loss",)
 GRID = PAPER_GRID | {"client_stepsize": (*PAPER_GRID["client_stepsize"], 10.0)}
 AS_GOOD, FASTER = 1.02, 3.0
 DEFAULTS = (
@@ -88,7 +90,11 @@ class Cell:
         """
         if self.network:
             there = lenet.panels("paper") if self.network == "LeNet" else cifar.panels("laptop")
-            tuned = [line for line in there[0].lines if line.label in TUNED]
+            tuned = [
+                replace(line, algorithm=replace(line.algorithm, on=JUDGED_ON))
+                for line in there[0].lines
+                if line.label in TUNED and isinstance(line.algorithm, Tuned)
+            ]
             settings = {**there[0].settings, **KINDS[self.kind]}
             return Panel(self.name, self.name, settings, [*DEFAULTS, *tuned], seeds=3)
         dealt = BY_LABEL if self.kind == "by class" and self.data in TWO_CLASSES else KINDS[self.kind]
@@ -106,14 +112,17 @@ def lines(cell: Cell) -> list[Line]:
         "fedams": GRID,
         "fedadam": GRID,
     }
-    tuned = [Line(label, Tuned(name, grid=grids[name])) for label, name in zip(TUNED, grids, strict=True)]
+    tuned = [Line(label, Tuned(name, grid=grids[name], on=JUDGED_ON)) for label, name in zip(TUNED, grids, strict=True)]
     apart = WITHOUT if cell.flipped == 0 and cell.local_steps == 5 else ()
     return [*DEFAULTS, *tuned, *apart]
 
 
-CHOSEN_ON = {
+FIRST_FOUR = {
     *(Cell("digits", "by class"), Cell("a9a", "i.i.d."), Cell("mnist", "by class")),
     Cell("mnist", "i.i.d.", network="LeNet"),
+}
+"""Where its first form was chosen, and nothing else was to be."""
+CHOSEN_ON = FIRST_FOUR | {
     *(Cell("w8a", "i.i.d."), Cell("ijcnn1", "by class"), Cell("phishing", "i.i.d.")),  # what a rest does
     *(Cell(data, "by class") for data in ("w8a", "a9a", "phishing")),  # how the common stepsize is made
     *(Cell("digits", "i.i.d."), Cell("mnist", "i.i.d.", 0.2), Cell("mnist", "by class", 0.2)),
@@ -126,6 +135,9 @@ SEEN = {
     *(Cell("mnist", "by class", network="LeNet"), Cell("cifar10", "i.i.d.", network="ResNet-18")),
 } - CHOSEN_ON
 """Where a form of FedPolyak was tried before it was final: counted, and marked."""
+BAR = "cells that gave no default"
+LEFT_OUT = {BAR: CHOSEN_ON, "all cells but the first four": FIRST_FOUR, "cells never seen": CHOSEN_ON | SEEN}
+"""What does not count, by case: the bar first."""
 
 
 def cells(scale: Scale) -> list[Cell]:
@@ -171,29 +183,42 @@ def loss_ratio(records: Records, cell: str) -> Numbers:
 
 
 def accuracy_lead(records: Records, cell: str) -> Numbers:
-    """FedPolyak's final test accuracy minus that of the best tuned method, for each seed."""
-    rival = best_tuned(records, cell)
-    return records.final(cell, OURS, "test_accuracy") - records.final(cell, rival, "test_accuracy")
+    """FedPolyak's final test accuracy minus that of the most accurate tuned method, for each seed."""
+    there = [records.final(cell, label, "test_accuracy") for label in TUNED if label in records.labels(cell)]
+    return records.final(cell, OURS, "test_accuracy") - max(there, key=lambda accuracies: accuracies.mean())
 
 
-def times_fewer(records: Records, cell: str) -> Numbers:
-    """How many times fewer rounds FedPolyak takes to the loss with which tuned FedAvg ends, for each seed; 0: never."""
+def times_fewer(records: Records, cell: str, own: bool = False) -> Numbers:
+    """How many times fewer rounds FedPolyak takes to the loss with which tuned FedAvg ends, for each seed; 0: never.
+
+    Args:
+        records: the results of the page.
+        cell: its name.
+        own: fewer than FedAvg itself takes until it is there for the first time; else than all of its rounds.
+    """
+    fedavg = records.of(cell, "FedAvg tuned")
     goals = records.final(cell, "FedAvg tuned", "train_loss")
-    found = []
-    for run, goal in zip(records.of(cell, OURS), goals, strict=True):
-        table = run.history
-        reached = table.loc[table["train_loss"] <= goal, "round"]
-        found.append(table["round"].max() / reached.min() if len(reached) else 0.0)
-    return np.array(found)
+    ours, theirs = (
+        np.array([rounds_to(run.history, goal) for run, goal in zip(runs, goals, strict=True)])
+        for runs in (records.of(cell, OURS), fedavg)
+    )
+    times: Numbers = (theirs if own else np.array([run.history["round"].max() for run in fedavg])) / ours
+    return times
+
+
+def rounds_to(history: pd.DataFrame, goal: float) -> float:
+    """The first evaluated round with a training loss of this or less; infinite if there is none."""
+    reached = history.loc[history["train_loss"] <= goal, "round"]
+    return float(reached.min()) if len(reached) else np.inf
 
 
 JUDGED = ["round", "train_loss", "cohort_loss", "test_accuracy", "stepsize_mean"]
 
 
 def kept(label: str, history: pd.DataFrame) -> pd.DataFrame:
-    """The evaluated rounds: of FedPolyak all of them, of the others those of the last tenth, with what is judged."""
+    """The evaluated rounds with what is judged: of FedPolyak and FedAvg all of them, else those of the last tenth."""
     rounds = history["round"]
-    is_late = rounds > (0 if label == OURS else 0.9 * rounds.max())
+    is_late = rounds > (0 if label in (OURS, "FedAvg tuned") else 0.9 * rounds.max())
     return history.loc[history["train_loss"].notna() & is_late, [name for name in JUDGED if name in history]]
 
 
@@ -219,29 +244,33 @@ def by_cell(records: Records, scale: Scale) -> pd.DataFrame:
                 "from": interval[0],
                 "to": interval[1],
                 "accuracy lead": accuracy_lead(records, name).mean(),
-                "times fewer rounds than FedAvg": times_fewer(records, name).mean(),
+                "times fewer rounds than FedAvg's": times_fewer(records, name).mean(),
+                "than it takes itself": times_fewer(records, name, own=True).mean(),
             }
         )
     return pd.DataFrame(rows)
 
 
-def counted(records: Records) -> list[str]:
-    """The cells that the bar counts."""
-    chosen = {cell.name for cell in CHOSEN_ON}
-    return [name for name in records.runs if name not in chosen]
-
-
-def share_of_cells(is_good: Callable[[Records, str], Any], least: float) -> Callable[[Records, str], Evidence]:
-    """For each seed the share of counted cells that are good, of those that have the seed; it must be this large.
+def share_of_cells(
+    is_good: Callable[[Records, str], Any],
+    least: float,
+    without: Collection[Cell] = (),
+    kind: Literal["difference", "exact"] = "difference",
+) -> Check:
+    """For each seed the share of cells that are good, of those that have the seed; it must be this large.
 
     Args:
         is_good: from records and the name of a cell to a truth for each seed.
         least: the share that is asked for.
+        without: cells that do not count.
+        kind: of the evidence; "exact" where one seed below the share is one too many.
     """
+    names = {cell.name for cell in without}
 
     def check(records: Records, column: str) -> Evidence:
-        good = pd.DataFrame([is_good(records, name) for name in counted(records)], dtype=float)
-        return Evidence(np.nanmean(good.to_numpy(), axis=0), low=least, kind="difference")
+        good = pd.DataFrame([is_good(records, name) for name in records.runs if name not in names], dtype=float)
+        shares = np.nanmean(good.to_numpy(), axis=0) if len(good) else np.array([])
+        return Evidence(shares, low=least, kind=kind)
 
     return check
 
@@ -254,6 +283,11 @@ def is_as_good(records: Records, cell: str) -> Any:
 def is_faster(records: Records, cell: str) -> Any:
     """B2, for each seed: a third of the rounds of tuned FedAvg, or fewer."""
     return times_fewer(records, cell) >= FASTER
+
+
+def is_faster_than_it(records: Records, cell: str) -> Any:
+    """B2 in its strict reading: a third of the rounds that tuned FedAvg itself takes to its final loss, or fewer."""
+    return times_fewer(records, cell, own=True) >= FASTER
 
 
 def is_sound(records: Records, cell: str) -> Any:
@@ -299,27 +333,29 @@ PAGE = Page(
             "B1",
             "without tuning, FedPolyak ends as well as the best tuned of FedAvg, FedAMS and FedAdam",
             "our question",
-            "final train loss at most 1.02 times the best tuned one's, or at least its accuracy, on 95 % of the cells",
+            "final train loss at most 1.02 times the lowest tuned one, or at least the highest tuned accuracy, "
+            "on 95 % of the cells",
             "share of cells",
-            share_of_cells(is_as_good, 0.95),
+            {case: share_of_cells(is_as_good, 0.95, cells) for case, cells in LEFT_OUT.items()},
             on_loss=False,
         ),
         Claim(
             "B2",
             "it needs three times fewer rounds than tuned FedAvg for the loss with which that ends",
             "our question",
-            "on two thirds of the cells",
+            "on two thirds of the cells; fewer than all of its rounds, strictly: than it takes until it is there first",
             "share of cells",
-            share_of_cells(is_faster, 2 / 3),
+            {case: share_of_cells(is_faster, 2 / 3, cells) for case, cells in LEFT_OUT.items()}
+            | {f"{BAR}, strictly": share_of_cells(is_faster_than_it, 2 / 3, CHOSEN_ON)},
             on_loss=False,
         ),
         Claim(
             "B3",
             "it does not diverge",
             "our question",
-            "on no cell",
+            "on no cell, on no seed",
             "share of cells",
-            share_of_cells(is_sound, 1.0),
+            share_of_cells(is_sound, 1.0, kind="exact"),
             on_loss=False,
         ),
     ),
@@ -328,7 +364,9 @@ PAGE = Page(
         "local steps, i.i.d. or by class. The paper scale adds Dirichlet 0.1, a fifth of the labels flipped, 1 and 20"
         " local steps on MNIST and a9a, and on three seeds LeNet and a narrow ResNet-18, as on their pages. Cells "
         "marked `chosen on` gave FedPolyak's defaults and do not count; in those marked `seen` an earlier form of it "
-        "had been tried. `from` and `to` are the interval of the loss ratio. On digits and mushrooms, which a linear "
+        "had been tried. `from` and `to` are the interval of the loss ratio. Left out: FedAdam on the "
+        "networks, whose grids are those of their pages (ResNet-18's is coarse, and has 100 rounds); parts replaced "
+        "one by one anywhere but on clean labels at five local steps. On digits and mushrooms, which a linear "
         "model separates, losses end near 0 and their ratios say little: there the accuracy counts. The figure ends "
         "at a factor of 5."
     ),
