@@ -372,6 +372,12 @@ MUTANTS = [
     Mutant("report/figures.py", 'any(other.files.get("algorithm", "")[:8] != code for other in alike)', "False", "test_report::test_versions_of_a_file_and_namesakes_are_lines_of_their_own"),
     Mutant("report/figures.py", "np.linspace(0, size - 1, min(size, most))", "np.arange(min(size, most))", "test_report::test_thin_keeps_the_ends_and_bounds_the_size"),
     Mutant("report/plot.py", "return Figure(figsize", "import matplotlib.pyplot\n\n    return matplotlib.pyplot.figure(figsize", "test_compare::test_a_figure_leaves_the_callers_pyplot_alone"),
+    # theory
+    Mutant("theory/bounds.py", "k.local_steps**2\n    rate", "k.smoothness * k.local_steps**2\n    rate", "test_paper_errors::test_its_strongly_convex_part_drops_it_too; test_theory::test_bounds_by_hand"),
+    Mutant("theory/lower_bounds.py", "minimum(batch, model).value", "batch(x)[0].item()", "test_theory::test_a_lower_bound_above_what_a_batch_comes_down_to"),
+    Mutant("theory/objective.py", "losses.topk(size, largest=False)", "losses.topk(size)", "test_theory::test_the_batch_that_is_looked_at_is_the_one_that_fits_best"),
+    Mutant("theory/analyse.py", "if algorithm.with_parts(output=None) != Algorithm(stepsize=rule):", "if False:", "test_theory::test_theorems_are_said_of_the_algorithms_that_they_are_about"),
+    Mutant("paper/pages/theory.py", "    kept=every_iteration,\n", "", "test_theory_page::test_judging_again_from_the_tables_changes_no_verdict"),
 ]  # fmt: skip
 
 

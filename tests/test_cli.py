@@ -502,3 +502,6 @@ def test_analyse_before_training_and_of_a_run(fed):
     code, _, err = fed("analyse", "fedsps:cap=1/2")
     assert code == 2
     assert "analyse takes one" in err
+    code, _, err = fed("analyse", "runs/0123456789ab")
+    assert code == 2
+    assert "there is no folder runs/0123456789ab" in err

@@ -21,7 +21,10 @@ from fedsps.errors import ConfigurationError
 from fedsps.model.logistic import network_of
 from fedsps.model.models import LogisticRegression
 from fedsps.model.network import Network
+from fedsps.rules import PolynomialAverage
 from fedsps.theory import bounds
+from fedsps.theory.analyse import fixed_cap, theorems_about
+from fedsps.theory.analysis import OF_FEDAVG, OF_FEDSPS
 from fedsps.theory.bounds import CONVEX, LINEAR, NON_CONVEX, SMALL_CONVEX, SMALL_STRONGLY_CONVEX, STRONGLY_CONVEX
 from fedsps.theory.constants import Constants
 from fedsps.theory.curvature import estimated, linear_form, of_linear
@@ -200,6 +203,8 @@ def test_bounds_by_hand():
     assert SMALL_CONVEX.bound(k, 10) == pytest.approx(3 * 3 * 40 / 10 + 12 * (0.05 + 32 * 0.05**2))
     assert SMALL_CONVEX.as_stated(k, np.float64(10)) == pytest.approx(36 + 12 * (0.05 + 32 * 0.05 / 40))
     assert SMALL_STRONGLY_CONVEX.bound(k, 10) == pytest.approx((1 - rate) ** 10 * 3 + (0.2 + 128 * 0.05**2) / 0.5)
+    stated = SMALL_STRONGLY_CONVEX.as_stated(k, np.float64(10))
+    assert stated == pytest.approx((1 - rate) ** 10 * 3 / rate + (0.2 + 128 * 0.05 / 40) / 0.5)
     noisy = replace(k, cap=0.01, variance=2.0, heterogeneity=5.0, clients=4)
     by_hand = 8 * (2 / (10 * 0.01) + 0.02 * 2 / 8 + 64 * 0.02**2 * 7)
     assert NON_CONVEX.bound(noisy, 10) == pytest.approx(by_hand)
@@ -305,7 +310,19 @@ def test_analysis_of_a_convex_problem():
     by_name = {fact.name: fact for fact in found.facts}
     assert by_name["zeta*^2"].note.endswith("true")
     assert by_name["bound of the mean of f_i(x_t^i) - l_i*"].value > 4 * found.gap
-    assert any(sentence.startswith("thm:fedsps_local_convex (a) applies") for sentence in found.advice)
+    (promised,) = said(found, "thm:fedsps_local_convex (a)")
+    assert promised.startswith(
+        "thm:fedsps_local_convex (a) applies: mean over t < T and i of E[f_i(x_t^i) - l_i*] ends"
+    )
+
+
+def said(found, start):
+    """The sentences of the advice that begin so."""
+    return [sentence for sentence in found.advice if sentence.startswith(start)]
+
+
+def notes(found):
+    return {fact.name: fact.note for fact in found.facts}
 
 
 @pytest.mark.parametrize(
@@ -336,8 +353,8 @@ def test_analysis_of_other_algorithms_models_and_of_what_was_trained():
     clients = make_clients()
     found = fedsps.analyse(LogisticRegression(4, 3), clients, algorithm=fedsps.FedAvg())
     assert np.isnan(found.capped)
-    assert found.constants is None
     assert "the algorithm has no fixed cap that could bind" in found.advice
+    assert found.theorems == OF_FEDAVG
     network = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
     trained = fedsps.train(network, clients, rounds=3).model
     found = fedsps.analyse(network, clients, trained=trained, trial_rounds=2)
@@ -347,6 +364,171 @@ def test_analysis_of_other_algorithms_models_and_of_what_was_trained():
     assert 0 <= found.capped_at_end <= 1
     assert found.curvature.smoothness_is == "estimate"
     assert any("not known to be convex" in sentence for sentence in found.advice)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "cap", "theorems"),
+    [
+        (FedSPS(cap=3.0), 3.0, OF_FEDSPS),
+        (FedSPS().with_parts(output=PolynomialAverage()), 1.0, OF_FEDSPS),
+        (fedsps.FedAvg(), None, OF_FEDAVG),
+        (FedSPS(smoothing="paper"), None, ()),
+        (FedSPS(server_stepsize=2.0), 1.0, ()),
+        (fedsps.FedSPSNormalized(cap=3.0), 3.0, ()),
+        (fedsps.FedSPSGlobal(cap=3.0), 3.0, ()),
+        (fedsps.FedDecSPS(), None, ()),
+        (fedsps.FedAdam(), None, ()),
+    ],
+)
+def test_theorems_are_said_of_the_algorithms_that_they_are_about(algorithm, cap, theorems):
+    assert fixed_cap(algorithm.stepsize) == cap
+    assert theorems_about(algorithm) == theorems
+
+
+def test_analysis_of_variants_of_fedsps():
+    for algorithm in (fedsps.FedSPSGlobal(cap=1e-4), fedsps.FedSPSNormalized(cap=1e-4)):
+        found = fedsps.analyse(LogisticRegression(4, 3), make_clients(), algorithm=algorithm, trial_rounds=3)
+        assert found.capped == 1
+        assert said(found, "your cap binds in 100 % of the steps: this is FedAvg with stepsize 0.0001")
+        assert found.constants is None
+        assert said(found, "the paper's theorems are about FedSPS with a fixed cap, and about FedAvg")
+        assert not said(found, "thm:")
+
+
+def test_fedavg_has_the_theorems_for_small_stepsizes():
+    found = fedsps.analyse(LogisticRegression(4, 3), make_clients(), algorithm=fedsps.FedAvg(client_stepsize=1e-4))
+    (promised,) = said(found, "thm:")
+    assert promised.startswith("thm:fedsps_local_convex_small (a), with the stepsize as the cap, applies: mean over")
+    same = fedsps.analyse(LogisticRegression(4, 3), make_clients(), algorithm=FedSPS(cap=1e-4))
+    assert found.constants == same.constants, "FedSPS with that cap is FedAvg"
+    network = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
+    (promised,) = said(fedsps.analyse(network, make_clients(), algorithm=fedsps.FedAvg(), trial_rounds=1), "thm:")
+    assert promised.startswith("thm:non-convex, with the stepsize as the cap, ")
+    assert promised.endswith("it gives no number")
+
+
+def test_least_squares_have_the_strongly_convex_bounds():
+    random = np.random.default_rng(0)
+    clients = [(random.normal(size=(9, 2)), random.normal(size=(9, 1))) for _ in range(3)]
+
+    def analysed(**parameters):
+        model = nn.Linear(2, 1).double()
+        return fedsps.analyse(model, clients, loss=F.mse_loss, batch_size=None, algorithm=FedSPS(**parameters))
+
+    found = analysed(scale=100.0)
+    assert [sentence.split(" ", 2)[0:2] for sentence in said(found, "thm:")] == [
+        ["thm:fedsps_local_convex", "(a)"],
+        ["thm:fedsps_local_convex", "(b)"],
+        ["thm:fedsps_local_convex_small", "(a)"],
+        ["thm:fedsps_local_convex_small", "(b)"],
+    ]
+    bound = {fact.name: fact.value for fact in found.facts}["bound of the squared distance to x*"]
+    assert bound == STRONGLY_CONVEX.bound(found.constants, found.iterations)
+    assert len(said(analysed(scale=0.5, cap=1e-4), "thm:fedsps_local_convex_small (b) applies:")) == 1
+
+
+def test_a_bound_above_the_start_says_nothing():
+    data = gaussian_clients(samples=20)
+    found = fedsps.analyse(LogisticRegression(2, 3), data.pairs(), batch_size=4, algorithm=FedSPS(scale=60.0))
+    (promised,) = said(found, "thm:fedsps_local_convex (a)")
+    assert promised.endswith(f"which says nothing: it is {found.first_loss:.3g} at the start")
+    assert notes(found)["bound of the mean of f_i(x_t^i) - l_i*"].endswith("at the start")
+    small = fedsps.analyse(LogisticRegression(2, 3), data.pairs(), batch_size=4, algorithm=FedSPS(cap=1e-6))
+    (promised,) = said(small, "thm:fedsps_local_convex_small (a)")
+    assert "says nothing" not in promised
+
+
+def test_advice_on_the_cap_does_not_contradict_itself():
+    data = gaussian_clients(samples=20)
+    found = fedsps.analyse(LogisticRegression(2, 3), data.pairs(), batch_size=4, algorithm=FedSPS(cap=1e-3))
+    (minimum_said,) = said(found, "no model fits all clients")
+    assert "neighbourhood of x*, the smaller the smaller the cap" in minimum_said
+    assert f"at most 1/(2 c L) = {1 / found.curvature.smoothness:.3g} (c = 0.5)" in minimum_said, "of FedDecSPS"
+    assert "vanish" not in minimum_said
+    (cap_said,) = said(found, "your cap binds")
+    assert cap_said.endswith("A larger cap lets the stepsizes adapt, and makes that neighbourhood larger")
+
+
+def test_separable_data_and_the_theorems():
+    apart = [(np.array([[1.0, 0.0], [-1.0, 0.0]], dtype=np.float32), np.array([1, 0]))] * 2
+    found = fedsps.analyse(LogisticRegression(2, 2), apart, loss=F.binary_cross_entropy_with_logits, batch_size=None)
+    assert found.optimum.x is None
+    for sentence in said(found, "thm:"):
+        assert sentence.endswith("goes to 0 (its proof with any other point in place of x*, since there is none)")
+    assert said(found, "your cap binds")[0].endswith("adapt") or "adapt" not in said(found, "your cap binds")[0]
+
+
+def test_what_is_not_exact_is_not_called_so():
+    data = gaussian_clients(samples=20)
+    found = fedsps.analyse(LogisticRegression(2, 3), data.pairs(), batch_size=4, iterations=1)
+    assert not found.optimum.is_exact
+    assert found.where == "the best point found"
+    known = notes(found)
+    assert known["sigma_f^2"].startswith("at most: ")
+    assert known["zeta^2"] == known["sigma^2"] == "at the best point found"
+    assert said(found, "no model was found that fits all clients: sigma_f^2 is at most")
+    assert not any(name.startswith("bound") for name in known)
+    network = nn.Sequential(nn.Linear(2, 5), nn.Tanh(), nn.Linear(5, 3))
+    found = fedsps.analyse(network, data.pairs(), trial_rounds=1)
+    assert notes(found)["L"] == "estimate, of one batch each of 3 clients, at the start"
+
+
+# Lower bounds that are none
+
+
+def test_a_lower_bound_above_what_a_batch_comes_down_to():
+    """Batches of four can be fitted, so no l* above 0 is one; of all data at once f_i* is."""
+    data = gaussian_clients(samples=20)
+
+    def analysed(batch, lower):
+        algorithm = FedSPS(lower=lower, cap=1e-3)
+        return fedsps.analyse(
+            LogisticRegression(2, 3), data.pairs(), batch_size=batch, algorithm=algorithm, trial_rounds=1
+        )
+
+    right = analysed(4, 0.0)
+    for lower in (0.01, (0.0, 0.01, 0.0)):
+        found = analysed(4, lower)
+        client = "0" if lower == 0.01 else "1"
+        assert found.too_high == (client, 0.01, 0.0)
+        assert said(found, f"lower = 0.01 is no lower bound: the loss of a batch of client {client} comes down to 0.")
+        assert np.isnan(found.gap)
+        assert not {"sigma_f^2", "bound of the mean of f - f*"} & notes(found).keys()
+        assert {"sigma_f^2", "bound of the mean of f - f*"} <= notes(right).keys()
+        assert "at x*" in notes(found)["zeta*^2"]
+        assert not said(found, "thm:")
+        assert not said(found, "one model fits")
+        assert not said(found, "the cap is at most")
+        assert said(right, "the cap is at most")
+    module = LogisticRegression(2, 3)
+    best = [
+        minimum(objective_of(module, ClientData.of([pair])), linear_form(module, F.cross_entropy)).value
+        for pair in data.pairs()
+    ]
+    assert analysed(None, tuple(0.999 * value for value in best)).too_high is None
+    found = analysed(None, (0.999 * best[0], 1.001 * best[1], 0.0))
+    assert found.too_high == ("1", pytest.approx(1.001 * best[1]), pytest.approx(best[1]))
+
+
+def test_the_batch_that_is_looked_at_is_the_one_that_fits_best():
+    """At x* = 3.5 the samples 5 and 0 have the smallest errors; their own best is 2.5, with 6.25 each."""
+    client = (np.ones((4, 1)), np.array([[0.0], [0.0], [9.0], [5.0]]))
+
+    def analysed(lower):
+        model = nn.Linear(1, 1, bias=False).double()
+        return fedsps.analyse(model, [client], loss=F.mse_loss, batch_size=2, algorithm=FedSPS(lower=lower))
+
+    assert analysed(6.3).too_high == ("0", 6.3, pytest.approx(6.25))
+    assert analysed(6.2).too_high is None
+
+
+def test_a_lower_bound_of_other_models_is_held_against_the_losses_at_hand():
+    clients = make_clients()
+    network = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
+    assert fedsps.analyse(network, clients, algorithm=FedSPS(lower=0.01), trial_rounds=1).too_high is None
+    found = fedsps.analyse(network, clients, algorithm=FedSPS(lower=20.0), trial_rounds=1)
+    assert found.too_high.lower == 20
+    assert not said(found, "thm:")
 
 
 def test_analyse_refuses():

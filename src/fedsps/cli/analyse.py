@@ -42,6 +42,8 @@ def analyse_command(
     """
     torch.set_num_threads(threads)
     result = load(algorithm) if Path(algorithm).is_dir() else None
+    if result is None and "/" in algorithm.partition(":")[0] and ".py" not in algorithm:
+        raise ConfigurationError(f"there is no folder {algorithm}: name that of a finished run, or an algorithm")
     if result is None:
         chosen, *others = parse(algorithm)
         if others:

@@ -9,6 +9,7 @@ results. It imports `fedsps.report` and what is below it; it knows no terminal.
 | `evidence` | the rule that makes a verdict of numbers |
 | `claims` | how a claim is written, and comparisons that several make |
 | `settings`, `figures` | what several pages share |
+| `theory_runs` | what the page `theory` runs |
 | `execute` | search and train what the panels ask for |
 | `reproduce` | `fedsps.reproduce`: pages in, files and verdicts out |
 | `stored` | a page read back from its tables, to be judged again |

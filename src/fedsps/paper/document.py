@@ -7,7 +7,7 @@ side, each with the command that wrote it.
 import math
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -122,10 +122,10 @@ def _page(page: Mapping[str, Any], folder: Path, where: str) -> list[str]:
     parts += [f"![{page['title']}]({Path(where, figure).as_posix()})" for figure in page["figures"]]
     parts.append(_table(["id", "case", "loss", "verdict", "numbers", "criterion"], map(_cells, page["verdicts"])))
     for panel in page["panels"]:
-        parts += [
-            f"**{panel['heading']}**, final values",
-            _table(["line", *FINAL.values()], map(_finals, panel["lines"])),
-        ]
+        known = {column for line in panel["lines"] for column in line["final"]}
+        columns = FINAL if known & FINAL.keys() or not known else {column: column for column in sorted(known)}
+        rows = [_finals(line, columns) for line in panel["lines"]]
+        parts += [f"**{panel['heading']}**, final values", _table(["line", *columns.values()], rows)]
     for name in page["shown"]:
         table = _read_table(folder / f"{name}.csv", page["page"])
         parts.append(_table(table.columns, table.itertuples(index=False)))
@@ -135,7 +135,7 @@ def _page(page: Mapping[str, Any], folder: Path, where: str) -> list[str]:
 FINAL = {"train_loss": "`train_loss`", "cohort_loss": "`cohort_loss`", "test_accuracy": "test accuracy"}
 
 
-def _finals(line: Mapping[str, Any]) -> Sequence[object]:
+def _finals(line: Mapping[str, Any], columns: Iterable[str]) -> Sequence[object]:
     """A line of a panel: mean and standard deviation of its final values over the seeds."""
 
     def cell(mean: float | None, deviation: float | None) -> str:
@@ -143,7 +143,7 @@ def _finals(line: Mapping[str, Any]) -> Sequence[object]:
             return "diverged" if line["diverged"] else ""
         return f"{mean:.4g}" + ("" if deviation is None else f" ± {deviation:.2g}")
 
-    return line["label"], *(cell(*line["final"].get(column, (None, None))) for column in FINAL)
+    return line["label"], *(cell(*line["final"].get(column, (None, None))) for column in columns)
 
 
 def _counted(verdicts: Sequence[Mapping[str, Any]]) -> str:

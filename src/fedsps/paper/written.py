@@ -68,7 +68,7 @@ def table(records: Records, kept: Callable[[str, pd.DataFrame], pd.DataFrame] = 
     return whole[["panel", "line", "seed", *whole.columns.drop(["panel", "line", "seed"])]]
 
 
-FINAL = ("train_loss", "cohort_loss", "test_accuracy")  # what the tables of a page's panels show
+FINAL = ("train_loss", "cohort_loss", "test_accuracy")  # what the tables of a page's panels show, or else its column
 
 
 def _mean_and_deviation(finals: Numbers) -> list[float | None]:
@@ -97,8 +97,7 @@ def plain(outcome: Reproduction) -> dict[str, object]:
             "label": label,
             "final": {
                 column: _mean_and_deviation(np.array([last_tenth(run, column) for run in runs]))
-                for column in FINAL
-                if column in runs[0].history
+                for column in [name for name in FINAL if name in runs[0].history] or [panel.column]
             },
             "algorithm": spec.algorithm,
             "tuned": {name: spec.parameters[name] for name in tuned},

@@ -396,6 +396,8 @@ def points(
 ) -> None:
     """Points on log axes, drawn one by one for each seed, with a line through the medians.
 
+    Each line has its own marker, and earlier ones are wider and have larger ones: of those that coincide all are seen.
+
     Args:
         panels: by heading and label, places and `[places, seeds]` values.
         algorithms: by label, the name of the algorithm, which decides the colour.
@@ -406,10 +408,14 @@ def points(
     figure, axes = _side_by_side(len(panels), len(panels))
     looks = dict(zip(algorithms, styles(algorithms), strict=True))
     for axis, (heading, series) in zip(axes, panels.items(), strict=True):
-        for label, (places, values) in series.items():
+        sizes = np.linspace(2.6, 1.0, len(series)) if len(series) > 1 else [1.0]
+        for size, marker, (label, (places, values)) in zip(
+            sizes, itertools.cycle(MARKERS), series.items(), strict=False
+        ):
             colour, style = looks[label]
-            axis.plot(places, np.median(values, axis=1), color=colour, linestyle=style, linewidth=1.2, label=label)
-            axis.scatter(np.repeat(places, values.shape[1]), values.ravel(), color=colour, s=14, alpha=0.6)
+            look = {"color": colour, "linestyle": style, "marker": marker, "label": label}
+            axis.plot(places, np.median(values, axis=1), linewidth=1.2 * size, markersize=3.5 * size, **look)
+            axis.scatter(np.repeat(places, values.shape[1]), values.ravel(), color=colour, s=14, alpha=0.6, linewidth=0)
         logarithmic(axis, "x")
         logarithmic(axis, "y")
         dress(axis, heading, across, up)

@@ -10,9 +10,12 @@ promise for it. It imports runs, the engine and what is below them; it draws not
 | `curvature` | L and mu of a model and its data |
 | `optimum` | f* and x* of a convex problem, or that there is none |
 | `objective` | f in float64, and how much clients and batches differ at a point |
-| `trajectory` | a run with every local iterate, and the left-hand sides of the theorems |
+| `lower_bounds` | whether an algorithm's l* is one |
+| `trajectory` | a run with every local iterate |
+| `left_sides` | what the theorems and the lemmas bound, measured along a run |
 | `quadratics` | problems whose constants are known exactly |
 | `logistic` | logistic regression whose minimum is known |
+| `counterexamples` | statements of the paper that do not hold as written |
 | `analysis` | what is known of a problem, as a table and in words |
 | `analyse` | `fedsps.analyse`: a model and clients' data in, an analysis out |
 """

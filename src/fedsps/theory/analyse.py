@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Unpack
+from typing import Unpack, cast
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from torch import nn
 
 from fedsps.checks import count
 from fedsps.core.algorithm import Algorithm
+from fedsps.core.kinds import StepsizeRule
 from fedsps.core.plan import Knobs, Plan, takes_plan
 from fedsps.data.clients import ClientData, Samples
 from fedsps.engine.round import play_round
@@ -22,10 +23,14 @@ from fedsps.methods.fedsps import FedSPS
 from fedsps.model.device import placed
 from fedsps.model.logistic import network_of
 from fedsps.model.network import Loss, Network
-from fedsps.rules.polyak import SPS, PolyakRule
-from fedsps.theory.analysis import Analysis
+from fedsps.rules.global_stepsize import GlobalStepsize
+from fedsps.rules.polyak import SPS, Lower, PolyakRule
+from fedsps.rules.stepsize import Constant
+from fedsps.theory.analysis import OF_FEDAVG, OF_FEDSPS, Analysis
+from fedsps.theory.bounds import Theorem
 from fedsps.theory.constants import Constants
-from fedsps.theory.curvature import estimated, linear_form, of_linear
+from fedsps.theory.curvature import Curvature, estimated, linear_form, of_linear
+from fedsps.theory.lower_bounds import too_high
 from fedsps.theory.objective import Objective
 from fedsps.theory.optimum import minimum
 
@@ -94,10 +99,12 @@ def analyse(
         x, where = precise.x, "the trained model"
         last_loss = objective(x)[0].item()
     if optimum is not None and optimum.x is not None:
-        x, where = optimum.x, "x*"
-    lower = algorithm.stepsize.lower if isinstance(algorithm.stepsize, PolyakRule) else 0.0
-    bounds = torch.as_tensor(lower, dtype=torch.float64).expand(setup.data.clients)[setup.data.sizes > 0]
-    gap = np.nan if optimum is None else max(0.0, optimum.value - float(objective.shares @ bounds))
+        x, where = optimum.x, "x*" if optimum.is_exact else "the best point found"
+    present = (setup.data.sizes > 0).nonzero()[0]
+    names = [setup.data.labels[client] for client in present]
+    lower = torch.as_tensor(lower_of(algorithm.stepsize), dtype=torch.float64).expand(setup.data.clients)[present]
+    wrong = too_high(objective, form, x, lower, names)
+    gap = np.nan if optimum is None or wrong is not None else max(0.0, optimum.value - float(objective.shares @ lower))
     noise = objective.noise(x, asked.seed)
     distance = 0.0 if optimum is None or optimum.x is None else float((network.x.cpu() - optimum.x).square().sum())
     return Analysis(
@@ -108,8 +115,11 @@ def analyse(
         optimum=optimum,
         noise=noise,
         where=where,
+        too_high=wrong,
         gap=gap,
-        constants=_constants(algorithm, asked, curvature.smoothness, curvature.convexity, gap, distance, objective),
+        cap=fixed_cap(algorithm.stepsize),
+        theorems=theorems_about(algorithm),
+        constants=_constants(algorithm, asked, curvature, gap, distance, objective),
         capped=capped,
         capped_at_end=capped_at_end,
         last_loss=last_loss,
@@ -125,24 +135,50 @@ def _precise(module: nn.Module, loss: Loss) -> Network:
     return network_of(copy.deepcopy(module).cpu().double(), inner)
 
 
-def _constants(
-    algorithm: Algorithm,
-    plan: Plan,
-    smoothness: float,
-    convexity: float,
-    gap: float,
-    distance: float,
-    objective: Objective,
-) -> Constants | None:
-    """What the theorems need, where they are about the algorithm: SPS with a fixed cap, and a loss that is curved."""
+def lower_of(rule: StepsizeRule) -> Lower:
+    """l* of the rule, or of the clients' own rule; 0 for rules that have none."""
+    own = rule.local if isinstance(rule, GlobalStepsize) else rule
+    return own.lower if isinstance(own, PolyakRule) else 0.0
+
+
+def fixed_cap(rule: StepsizeRule) -> float | None:
+    """gamma_b where it is the same at every step, also of clients that share their stepsizes; else None."""
+    own = rule.local if isinstance(rule, GlobalStepsize) else rule
+    return own.cap if isinstance(own, SPS) and own.smoothing is None else None
+
+
+def theorems_about(algorithm: Algorithm) -> tuple[Theorem, ...]:
+    """The theorems that the paper states of the algorithm: FedSPS with a fixed cap, or FedAvg; else none.
+
+    The server must take the plain mean of the clients' points, and they must go along their gradients.
+
+    >>> len(theorems_about(FedSPS())), len(theorems_about(FedSPS(server_stepsize=2.0)))
+    (5, 0)
+    """
     rule = algorithm.stepsize
-    if not isinstance(rule, SPS) or rule.smoothing is not None or smoothness <= 0:
+    if algorithm.with_parts(output=None) != Algorithm(stepsize=rule):
+        return ()
+    if isinstance(rule, Constant):
+        return OF_FEDAVG
+    return OF_FEDSPS if isinstance(rule, SPS) and rule.smoothing is None else ()
+
+
+def _constants(
+    algorithm: Algorithm, plan: Plan, curvature: Curvature, gap: float, distance: float, objective: Objective
+) -> Constants | None:
+    """What the theorems need, where they are about the algorithm and the loss is curved.
+
+    FedAvg is FedSPS with its stepsize as the cap: for those that the theorems allow, that always binds with c = 1/2.
+    """
+    rule = algorithm.stepsize
+    if not theorems_about(algorithm) or curvature.smoothness <= 0:
         return None
+    scale, cap = (rule.scale, rule.cap) if isinstance(rule, SPS) else (0.5, cast(Constant, rule).stepsize)
     return Constants(
-        smoothness=smoothness,
-        convexity=max(0.0, convexity),
-        scale=rule.scale,
-        cap=rule.cap,
+        smoothness=curvature.smoothness,
+        convexity=max(0.0, curvature.convexity),
+        scale=scale,
+        cap=cap,
         local_steps=plan.local_steps,
         clients=len(objective.shares),
         gap=0.0 if np.isnan(gap) else gap,
@@ -152,8 +188,8 @@ def _constants(
 
 def capped_share(setup: Setup, rounds: int) -> float:
     """The share of local steps at which the cap of SPS binds, over so many rounds; NaN if there is no fixed cap."""
-    rule = setup.algorithm.stepsize
-    if not isinstance(rule, SPS) or rule.smoothing is not None:
+    cap = fixed_cap(setup.algorithm.stepsize)
+    if cap is None:
         return np.nan
     setup, collect = prepare(setup, "auto")
     state, at_cap, steps = start(setup), 0, 0
@@ -162,6 +198,6 @@ def capped_share(setup: Setup, rounds: int) -> float:
         if done.trace is None:
             return np.nan
         stepsizes = done.trace.stepsizes
-        at_cap += int((stepsizes >= torch.tensor(rule.cap, dtype=stepsizes.dtype)).sum())
+        at_cap += int((stepsizes >= cap * (1 - 1e-6)).sum())  # a mean of caps is one but for rounding
         steps += stepsizes.numel()
     return at_cap / steps

@@ -123,6 +123,12 @@ def _small_strongly_convex(k: Constants, T: Numbers) -> Numbers:
     return _decay(k.convexity * k.cap, T) * k.distance + (4 * step + 128 * drift**2) * k.gap / k.convexity
 
 
+def _small_strongly_convex_as_stated(k: Constants, T: Numbers) -> Numbers:
+    step, drift = k.cap * k.smoothness, k.cap**2 * k.smoothness * k.local_steps**2
+    rate = k.convexity * k.cap
+    return _decay(rate, T) * k.distance / rate + (4 * step + 128 * drift) * k.gap / k.convexity
+
+
 def _non_convex(k: Constants, T: Numbers) -> Numbers:
     return _gradients(k, T, k.variance + k.heterogeneity)
 
@@ -170,11 +176,16 @@ SMALL_CONVEX = Theorem(
 """`3/(T gamma_b) ||x_0 - x*||^2 + 12 (gamma_b L + 32 gamma_b^2 L^2 tau^2) sigma_f^2`; stated with L in place of L^2."""
 
 SMALL_STRONGLY_CONVEX = Theorem(
-    "thm:fedsps_local_convex_small (b)", "E||mean_i x_T^i - x*||^2", (STRONG, SMALL), _small_strongly_convex
+    "thm:fedsps_local_convex_small (b)",
+    "E||mean_i x_T^i - x*||^2",
+    (STRONG, SMALL),
+    _small_strongly_convex,
+    _small_strongly_convex_as_stated,
 )
-"""`(1 - mu gamma_b)^T ||x_0 - x*||^2 + (4 gamma_b L + 128 gamma_b^2 L^2 tau^2) sigma_f^2 / mu`.
+"""`A (1 - mu gamma_b)^T ||x_0 - x*||^2 + (4 gamma_b L + 128 gamma_b^2 L^2 tau^2) sigma_f^2 / mu`.
 
-The paper gives no constants here. These follow from its recursion with Jensen's inequality in place of (eq:425).
+Stated with A = 1/(mu gamma_b) and with L in place of L^2. The paper gives no constants here: A = 1, 4 and 128 follow
+from its recursion with Jensen's inequality in place of (eq:425).
 """
 
 NON_CONVEX = Theorem(

@@ -12,7 +12,7 @@ the B longest samples, for those in between.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -92,12 +92,14 @@ class Curvature:
         convexity: mu; below 0 only as an estimate, where a loss is not convex.
         smoothness_is: exact, an upper bound, or an estimate.
         convexity_is: exact, a lower bound, or an estimate.
+        of: what they are true of; an estimate has seen less than the theorems need.
     """
 
     smoothness: float
     convexity: float
     smoothness_is: Precision
     convexity_is: Precision
+    of: str = field(default="every F_i(., batch)", repr=False)
 
 
 def of_linear(model: Linear, data: ClientData, batch: int | None) -> Curvature:
@@ -162,7 +164,8 @@ def estimated(network: Network, data: ClientData, batch: int | None, seed: int =
         first = torch.from_numpy(streams.generator(seed, "power", client).normal(size=network.x.numel()))
         extremes.append(_extremes(_product(network, inputs[:size], targets[:size]), first.to(network.x)))
     low, high = min(pair[0] for pair in extremes), max(max(map(abs, pair)) for pair in extremes)
-    return Curvature(high, low, "estimate", "estimate")
+    seen = "one batch of the only client" if len(extremes) == 1 else f"one batch each of {len(extremes)} clients"
+    return Curvature(high, low, "estimate", "estimate", f"{seen}, at the start")
 
 
 def _product(network: Network, inputs: Tensor, targets: Tensor) -> Product:

@@ -12,7 +12,7 @@ from fedsps.data.clients import ClientData
 from fedsps.errors import DataError
 from fedsps.model.logistic import network_of
 from fedsps.model.models import LogisticRegression
-from fedsps.model.network import Network
+from fedsps.model.network import Loss, Network
 from fedsps.theory.bounds import Numbers
 from fedsps.theory.constants import Constants
 from fedsps.theory.curvature import Linear, of_linear
@@ -38,9 +38,14 @@ class Overlapping:
         return LogisticRegression(self.data.inputs.shape[1], 2).double()
 
     @property
+    def loss(self) -> Loss:
+        """Of the model's outputs."""
+        return F.binary_cross_entropy_with_logits
+
+    @property
     def network(self) -> Network:
         """The problem as the engines see it."""
-        return network_of(self.model, F.binary_cross_entropy_with_logits)
+        return network_of(self.model, self.loss)
 
     @cached_property
     def _optimum(self) -> Optimum:

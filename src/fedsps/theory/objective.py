@@ -1,8 +1,10 @@
 """The objective `f = sum_i share_i f_i` in float64: values and gradients of all clients, and how much they differ."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -82,14 +84,27 @@ class Objective:
             within.append(variance * (size - batch) / (batch * max(1, size - 1)))
         return Noise(float(self.shares @ between), float(self.shares @ torch.tensor(within, dtype=torch.float64)))
 
-    def _sample_variance(self, x: Tensor, inputs: Tensor, targets: Tensor) -> float:
-        """`E||grad F_i(x, sample) - mean||^2`, samples in pieces as batches of one."""
-        mean, square = torch.zeros_like(x), 0.0
-        for some, their in zip(
-            *(part.split(max(1, NUMBERS_AT_ONCE // len(x))) for part in (inputs, targets)), strict=True
-        ):
+    def best_batch(self, x: Tensor, client: int) -> "Objective":
+        """The loss of one batch of a client alone: of the samples that x fits best."""
+        inputs, targets = self.data.pairs()[client]
+        size = min(self.batch or len(inputs), len(inputs))
+        if size < len(inputs):
+            losses = torch.cat([losses for losses, _ in self._by_sample(x, inputs, targets)])
+            rows = losses.topk(size, largest=False).indices
+            inputs, targets = inputs[rows], targets[rows]
+        return Objective(self.network, ClientData(inputs, targets, np.array([size])), x.new_ones(1), None)
+
+    def _by_sample(self, x: Tensor, inputs: Tensor, targets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Losses `[M]` and gradients `[M, d]` of samples as batches of one, in pieces that fit into memory."""
+        size = max(1, NUMBERS_AT_ONCE // len(x))
+        for some, their in zip(inputs.split(size), targets.split(size), strict=True):
             points = x.expand(len(some), -1)
-            gradients = self.network.loss_and_gradient(points, {}, some.unsqueeze(1), their.unsqueeze(1))[1]
+            yield self.network.loss_and_gradient(points, {}, some.unsqueeze(1), their.unsqueeze(1))[:2]
+
+    def _sample_variance(self, x: Tensor, inputs: Tensor, targets: Tensor) -> float:
+        """`E||grad F_i(x, sample) - mean||^2`."""
+        mean, square = torch.zeros_like(x), 0.0
+        for _, gradients in self._by_sample(x, inputs, targets):
             mean += gradients.sum(0) / len(inputs)
             square += float(gradients.square().sum()) / len(inputs)
         return max(0.0, square - float(mean @ mean))

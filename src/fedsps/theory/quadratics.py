@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from fedsps.core.streams import generator
 from fedsps.core.vectors import Tensors
 from fedsps.data.clients import ClientData
-from fedsps.model.network import Network
+from fedsps.model.network import Loss, Network
 from fedsps.theory.bounds import Numbers
 from fedsps.theory.constants import Constants
 
@@ -154,9 +154,19 @@ class Quadratics:
         )
 
     @property
+    def model(self) -> Bowl:
+        """The module, at the start."""
+        return Bowl(torch.from_numpy(self.start), self.bumps)
+
+    @property
+    def loss(self) -> Loss:
+        """Of the module's outputs."""
+        return mean_with_offsets
+
+    @property
     def network(self) -> Network:
         """The problem as the engines see it."""
-        return ClosedForm(Bowl(torch.from_numpy(self.start), self.bumps))
+        return ClosedForm(self.model)
 
     @property
     def data(self) -> ClientData:
