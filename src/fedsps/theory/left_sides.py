@@ -19,7 +19,7 @@ class Problem(Protocol):
 
     @property
     def model(self) -> nn.Module:
-        """At the start."""
+        """A new model of the problem, as each run begins with it."""
 
     @property
     def loss(self) -> Loss:
