@@ -131,7 +131,7 @@ CHOSEN_ON = FIRST_FOUR | {
 """Where FedPolyak's defaults were chosen: not counted."""
 SEEN = {
     *(Cell("mnist", "by class", flipped, steps) for flipped, steps in ((0.0, 1), (0.0, 20), (0.2, 5))),
-    *(Cell(data, kind) for data in DATA for kind in ("i.i.d.", "by class")),
+    *(Cell(data, kind) for data in DATA for kind in KINDS),
     *(Cell("mnist", "by class", network="LeNet"), Cell("cifar10", "i.i.d.", network="ResNet-18")),
 } - CHOSEN_ON
 """Where a form of FedPolyak was tried before it was final: counted, and marked."""
