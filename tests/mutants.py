@@ -94,6 +94,8 @@ MUTANTS = [
     Mutant("rules/plateau.py", "2 * state[\"next_look\"]", "1 + state[\"next_look\"]", "test_beyond"),
     Mutant("rules/plateau.py", "falls | (rests & agree),", "falls,", "test_oracle_methods; test_beyond"),
     Mutant("rules/plateau.py", "rests & oppose,", "rests,", "test_beyond"),
+    Mutant("rules/plateau.py", " | (rounds >= self.least_rest)", "", "test_beyond"),
+    Mutant("rules/plateau.py", "(recent < (1 - self.least_gain) * first) | ", "", "test_beyond"),
     Mutant("rules/plateau.py", "clamp(max=self.largest)", "clamp(max=9.0)", "test_beyond"),
     Mutant("rules/plateau.py", "gap if seen.step == 0 else state[\"first_gap\"]", "gap", "test_oracle_methods"),
     Mutant("rules/plateau.py", "falls | rests | eases", "falls | eases", "test_oracle_methods"),

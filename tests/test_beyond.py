@@ -191,6 +191,10 @@ def crosswise(number):
     return [[1.0, 0.0], [0.0, 1.0]][number % 2]
 
 
+AT_ONCE = {"least_rest": 5}
+"""A rest counts at the first look, at the start too."""
+
+
 def test_the_factor_rises_while_the_loss_falls_fast_up_to_four():
     found = factors([0.9**number for number in range(80)], back_and_forth)
     assert found[3] == 1.0 and found[4] == pytest.approx(1.03**5) and found[-1] == 4.0
@@ -208,7 +212,7 @@ def test_a_factor_above_one_needs_a_loss_that_falls_fast():
 def test_the_factor_drops_where_the_loss_rests_and_changes_oppose_each_other():
     """From where it acts: the stepsize still grows, far below s times `best`, when the first rest is seen."""
     losses = [0.3 + 1e-5 * (number % 2) for number in range(40)]
-    factor, stepsize = steered(losses, back_and_forth)
+    factor, stepsize = steered(losses, back_and_forth, **AT_ONCE)
     grown = 0.003 * 1.1**4
     assert factor[3] == 1.0 and stepsize[3] == pytest.approx(grown)
     assert factor[-1] == pytest.approx(grown * 0.955**40)
@@ -220,9 +224,17 @@ def test_a_factor_that_was_dropped_rises_to_one_while_the_loss_falls_slowly():
     assert found[39] < 0.2 and found[-1] == 1.0
 
 
+def test_a_rest_before_anything_was_gained_must_last():
+    """A network on its first plateau is not at rest: 20 rounds, or a tenth of the first loss gone."""
+    rest = [0.3 + 1e-5 * (number % 2) for number in range(40)]
+    for first, drops in (([], 20), ([0.4, 0.38, 0.36, 0.34, 0.32], 10)):
+        factor = factors([*first, *rest], back_and_forth, growth=1000.0, fast=0.5)
+        assert (factor[: drops - 1] == 1).all() and factor[drops - 1] < 1, first
+
+
 def test_a_stepsize_grows_again_when_the_loss_falls():
     losses = [0.3 + 1e-5 * (number % 2) for number in range(5)] + [0.3 * 0.9**number for number in range(1, 20)]
-    stepsize = steered(losses, back_and_forth)[1]
+    stepsize = steered(losses, back_and_forth, **AT_ONCE)[1]
     assert stepsize[4] == pytest.approx(0.955**5 * stepsize[3]), "dropped"
     assert stepsize[8] == pytest.approx(stepsize[4]), "and held"
     assert stepsize[9] == pytest.approx(1.03**5 * stepsize[8]), "until a fall is certain: s limits it"
@@ -231,7 +243,7 @@ def test_a_stepsize_grows_again_when_the_loss_falls():
 @pytest.mark.parametrize("before", [[], [1.0, 0.9, 0.8, 0.7, 0.6]])
 def test_a_stepsize_that_was_dropped_does_not_follow_larger_ratios_before_the_loss_falls(before):
     """Nor the share of the loss that was gone before."""
-    rule, drop = PlateauStepsize(memory=1.0), len(before) + 4
+    rule, drop = PlateauStepsize(memory=1.0, **AT_ONCE), len(before) + 4
     state, found = rule.server_init(torch.zeros(2).double()), []
     for number, loss in enumerate([*before, *(0.3 + 1e-5 * (number % 2) for number in range(9))]):
         one = torch.ones((), dtype=torch.float64)
@@ -248,6 +260,7 @@ def test_steps_that_are_too_short_are_no_rest():
         stepsize = steered(
             rest + [0.3 - 1e-5 * number for number in range(20)],
             lambda number, way=way: back_and_forth(number) if number < 5 else way(number),
+            **AT_ONCE,
         )[1]
         assert (stepsize[-1] > stepsize[4]) == grows
 
@@ -325,7 +338,7 @@ def test_the_stepsize_follows_the_share_of_the_loss_that_is_gone():
     assert stepsize == pytest.approx([0.0033, 0.0132, 0.0528, 0.13, 1 - recent[-1]])
     assert steered([1.0] * 4, crosswise)[1] == pytest.approx(0.003 * 1.1 ** np.arange(1, 5))
     rest = [1.0 + 1e-5 * (number % 2) for number in range(5)]
-    stopped = steered([*rest, 0.5, 0.5], back_and_forth)[1]
+    stopped = steered([*rest, 0.5, 0.5], back_and_forth, **AT_ONCE)[1]
     assert (stopped[5:] == stopped[4]).all()
 
 

@@ -341,6 +341,8 @@ def plateau(
     patience=2.0,
     turn=0.1,
     least=5,
+    least_gain=0.1,
+    least_rest=20,
 ):
     x, shared, factor, grow, look, before = START, None, 1.0, growth, least, np.zeros(DIM)
     seen, turns, gaps, norms, every, rise_of = [], [], [], [], [], None
@@ -362,6 +364,9 @@ def plateau(
         turns.append(change @ before / np.linalg.norm(change) / np.linalg.norm(before) if before.any() else 0.0)
         before, shared = change, initial * best if shared is None else shared
         every.append(np.mean(firsts))
+        recent = every[0]
+        for one in every[1:]:
+            recent = (recent + one) / 2
         if len(seen) == look:
             size, was = len(seen), factor
             design = np.stack([np.ones(size), np.arange(size)], 1)
@@ -370,6 +375,9 @@ def plateau(
             error = patience * np.sqrt(variance * np.linalg.inv(design.T @ design)[1, 1])
             least_slope, fast_slope = -least_fall * np.mean(seen), -fast * np.mean(seen)
             falls, rests = fit[1] + error < least_slope, fit[1] - error > least_slope
+            if rests and size < least_rest and recent >= (1 - least_gain) * every[0]:
+                run.took(early=True)
+                rests = False
             eases = fit[1] - error > fast_slope and factor > 1
             agree, oppose = np.mean(turns) > turn, np.mean(turns) < -turn
             up, down = min(4.0, rise**size), max(0.25, drop**size)
@@ -399,9 +407,6 @@ def plateau(
             look = least if decided else 2 * look
             if decided:
                 seen, turns = [], []
-        recent = every[0]
-        for one in every[1:]:
-            recent = (recent + one) / 2
         gained = 0.0 if grow == 1 else min((1 - recent / every[0]) * best, 4 * shared)
         run.took(gained=grow * shared < gained < factor * best, grown=gained < grow * shared < factor * best)
         shared = min(max(grow * shared, gained), factor * best)
@@ -538,6 +543,7 @@ CASES = {
     "plateau-far": case(watching, plateau, **FAR),
     "plateau-harm": case(watching, plateau, fast=0.02, least_fall=0.05, patience=0.1, turn=0.01, **HARM),
     "plateau-slow": case(watching, plateau, growth=1.5, least_fall=0.02, patience=40.0, least=3),
+    "plateau-early": case(watching, plateau, least_fall=0.5, least_gain=0.6, least_rest=6, fast=0.9, least=3),
     "adasps": case(partial(by_rule, AdaSPS), adasps),
     "adasps-set": case(partial(by_rule, AdaSPS), adasps, scale=0.3, cap=2.0, monotone=False),
     "diagonal": case(extrapolating, diagonal, client_stepsize=0.03),
@@ -562,6 +568,7 @@ BRANCHES = {  # that must be taken in five local steps of all clients
     "plateau-far": "fast eased ruled",
     "plateau-harm": "fast gained grown harmed",
     "plateau-slow": "unsure",
+    "plateau-early": "early unsure",
     **dict.fromkeys(["adasps", "adasps-set"], "bound own"),
     **dict.fromkeys(["prox-sps", "prox-sps-set", "power-3"], "capped polyak"),
 }

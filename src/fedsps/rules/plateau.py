@@ -73,6 +73,10 @@ class PlateauStepsize(CommonStepsize):
     their mean cosine is `-stepsize h / 2`: at -0.1 they forget where they were within five rounds. The average of the
     iterates then removes the noise, and shorter steps would only be slower.)
 
+    At the start a loss rests for another reason: a network has to leave its plateau, its loss may rise on the way, and
+    `best` falls tenfold within a few rounds. Steps that are shortened there lead into a sharp valley, where `best` is
+    small and stays so. While less than `least_gain` of the first loss is gone, a rest must last `least_rest` rounds.
+
     Where growth is what limits Gamma, the s in force is `Gamma / best`, which may be far below s: a rest brings s down
     to where it acts, and `growth` is 1 until the loss falls again, or rests while changes agree.
 
@@ -95,6 +99,8 @@ class PlateauStepsize(CommonStepsize):
         patience: how many standard errors of the slope make a decision.
         turn: the mean cosine from which on changes agree or oppose each other.
         least_rounds: of a line before it is looked at.
+        least_gain: the share of the first loss that is gone when the start is over.
+        least_rest: rounds that a rest must last before that.
     """
 
     in_span: ClassVar[bool] = True
@@ -112,6 +118,8 @@ class PlateauStepsize(CommonStepsize):
     patience: float = 2.0
     turn: float = 0.1
     least_rounds: int = 5
+    least_gain: float = 0.1
+    least_rest: int = 20
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -121,7 +129,9 @@ class PlateauStepsize(CommonStepsize):
             at_least(name, getattr(self, name), 1)
         fraction("drop", self.drop)
         fraction("turn", self.turn)
+        fraction("least_gain", self.least_gain)
         count("least_rounds", self.least_rounds, least=3)
+        count("least_rest", self.least_rest)
 
     def server_init(self, x: Tensor) -> Tensors:
         """No stepsize, a factor of 1, and nothing seen yet."""
@@ -169,12 +179,17 @@ class PlateauStepsize(CommonStepsize):
         best = (kept["kept_gap"] / (2 * self.scale * kept["kept_gradient_sq"])).masked_fill(is_blind, torch.inf)
         last = self.last(state, best)
 
+        is_new = state["first_loss"] == 0
+        first = torch.where(is_new, mean["first_gap"], state["first_loss"])
+        recent = torch.where(is_new, first, (state["recent_loss"] + mean["first_gap"]) / 2)
+
         line = with_loss({name: state[name] for name in LINE}, mean["first_gap"])
         turns = state["line_turn"] + cosine(mean["delta"], state["last_change"])
         (slope, error), loss, rounds = slope_of(line), line["line_loss"], line["line_rounds"]
         looks, factor = rounds == state["next_look"], state["factor"]
         falls, is_fast = (looks & (slope + self.patience * error < -r * loss) for r in (self.least_fall, self.fast))
         rests, is_slow = (looks & (slope - self.patience * error > -r * loss) for r in (self.least_fall, self.fast))
+        rests = rests & ((recent < (1 - self.least_gain) * first) | (rounds >= self.least_rest))
         agree, oppose = (sign * turns / rounds > self.turn for sign in (1, -1))
         ups, downs, eases = falls | (rests & agree), rests & oppose, is_slow & (factor > 1)
 
@@ -197,9 +212,6 @@ class PlateauStepsize(CommonStepsize):
         twice = torch.where(looks, 2 * state["next_look"], state["next_look"])
         next_look = twice.masked_fill(is_decided, self.least_rounds)
 
-        is_new = state["first_loss"] == 0
-        first = torch.where(is_new, mean["first_gap"], state["first_loss"])
-        recent = torch.where(is_new, first, (state["recent_loss"] + mean["first_gap"]) / 2)
         gained = torch.minimum((1 - recent / first) * best, AT_ONCE * last)
         gained = gained.masked_fill(is_blind | (first == 0) | (growth == 1), 0.0)
         stepsize = torch.minimum(torch.maximum(growth * last, gained), moved * best)
