@@ -30,10 +30,12 @@ from fedsps.paper.reproduce import (
     reproduce,
     reproduce_page,
     seeds_of,
+    writing,
 )
 from fedsps.paper.stored import known
 from fedsps.paper.written import Reproduction, table, write
 from fedsps.report import plot
+from fedsps.runs.files import only_one
 from fedsps.runs.result import Result
 from fedsps.runs.spec import Spec
 from fedsps.runs.tuning import TuningResult
@@ -134,6 +136,16 @@ def test_a_page_is_run_drawn_and_judged(tmp_path):
     with pytest.raises(ConfigurationError, match="holds the page small at paper scale, not smoke"):
         check_room(page, "smoke", tmp_path / "paper", add=True)
     check_room(page, "paper", tmp_path / "smoke", add=True)
+
+
+def test_a_page_is_written_by_one_process_at_a_time(tmp_path):
+    """Of two that add to its tables one would lose what the other added; other pages may be written meanwhile."""
+    with only_one(tmp_path, "held", ".example1.lock"):
+        with pytest.raises(ConfigurationError, match="another process writes the page example1 into .*: wait for it"):
+            reproduce("example1", output=tmp_path, runs=tmp_path)
+        with writing(find("convex"), tmp_path):
+            pass
+    assert not (tmp_path / "example1.json").exists()
 
 
 def two_panels():

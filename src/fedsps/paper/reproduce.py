@@ -9,7 +9,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -35,7 +35,7 @@ from fedsps.paper.written import Reproduction, plain, write
 from fedsps.report import intervals, plot
 from fedsps.runs.checkpoint import FAILURE
 from fedsps.runs.failures import in_line
-from fedsps.runs.files import read_json, write_json
+from fedsps.runs.files import only_one, read_json, write_json
 
 PAGES = {  # by name, in the paper's order: the file of `fedsps.paper.pages` that holds its PAGE
     "example1": "example1",
@@ -143,7 +143,7 @@ def reproduce(
         for page in chosen:
             if start.is_over and reproductions:
                 break
-            with failing_alone(page, folder, failures, among=len(chosen)):
+            with failing_alone(page, folder, failures, among=len(chosen)), writing(page, folder):
                 held = known([find(name) for name in PAGES], page, scale, folder) if add else Known()
                 many = max(seeds_of(page, scale, seeds), held.seeds)
                 reproductions.append(reproduce_page(page, replace(start, seeds=many, known=held), folder))
@@ -155,6 +155,12 @@ def reproduce(
     if failures:
         raise FailedRunsError(failures, reproductions)
     return reproductions
+
+
+def writing(page: Page, folder: Path) -> AbstractContextManager[None]:
+    """Refuse a page that another process is at: of two that add to its tables, one would lose what the other added."""
+    refusal = f"another process writes the page {page.name} into {folder}: wait for it, or name another output folder"
+    return only_one(folder, refusal, f".{page.name}.lock")
 
 
 @contextmanager

@@ -59,19 +59,20 @@ def file_digest(path: Path) -> str:
 
 
 @contextmanager
-def only_one(folder: Path, refusal: str) -> Iterator[None]:
+def only_one(folder: Path, refusal: str, file: str = ".lock") -> Iterator[None]:
     """Refuse, in these words, while another process holds the folder; it is let go of when the process ends.
 
-    The system drops the lock of a process that was killed, so the file `.lock` that stays behind blocks nobody.
+    The system drops the lock of a process that was killed, so the file that stays behind blocks nobody.
 
     Args:
         folder: it must be there already.
         refusal: what the user is told.
+        file: in the folder, one for each thing that may be held.
 
     Raises:
         ConfigurationError: at once, if another process is in the folder.
     """
-    lock = FileLock(folder / ".lock")
+    lock = FileLock(folder / file)
     try:
         lock.acquire(timeout=0)
     except Timeout as error:
