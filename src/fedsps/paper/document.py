@@ -32,14 +32,15 @@ VERDICT = {
     "effect",
 }  # since verdicts have intervals
 INTRODUCTION = """\
-A verdict compares an effect with a margin that was stated before: a paired 95 % confidence interval over the seeds
-(Student's t, of logarithms for ratios) lies where the criterion is met (*holds*), where it is not (*does not hold*), or
-across the margin (*undecided*, as is what ran on one seed). What ran at a reduced scale leaves the paper's statement
-undecided, and says what was seen there. The intervals are of single statements: of a hundred true ones some five would
-fail. The paper does not say which training loss it plots: `train_loss` is the objective over all clients, `cohort_loss`
-the mini-batch losses that the active clients saw. Searches choose a winner by each
-of the two, and a tuned line is judged on a loss with the winner by that loss. Every verdict with its
-numbers is in `verdicts.csv`, beside the figures."""
+A verdict compares an effect with a written margin: a paired 95 % confidence interval over the seeds (Student's t, of
+logarithms for ratios) lies where the criterion is met (*holds*), where it is not (*does not hold*), or across the
+margin (*undecided*, as is what is random and ran on one seed). What ran at a reduced scale leaves the paper's
+statement undecided, and says what was seen there. The intervals are of single statements: of a hundred that are just
+true, two or three would be said not to hold by chance. The paper does not say which training loss it plots:
+`train_loss` is the objective over all clients, `cohort_loss` the mini-batch losses that the active clients saw.
+Searches choose a winner by each of the two, and a tuned line is judged on a loss with the winner by that loss. Every
+verdict with its numbers is in `verdicts.csv`, beside the figures."""
+FINDINGS = "findings.md"  # beside the document: what someone makes of it
 COSTS = """\
 Runs are those that a page shows, trials those of its searches, which pages may share. Times are sums: of the rounds,
 without evaluations, and of whole trials; those that run at the same moment share its time."""
@@ -64,6 +65,8 @@ def document(folder: Path, place: Path, order: Sequence[str]) -> str:
     theirs = [verdicts for verdicts in claims.values() if verdicts[0]["place"] != OUR_QUESTION]
     ours = [verdicts for verdicts in claims.values() if verdicts[0]["place"] == OUR_QUESTION]
     parts = ["# The paper, re-run", INTRODUCTION]
+    if (place.parent / FINDINGS).is_file():
+        parts.insert(1, f"[What it amounts to]({FINDINGS}), in two minutes. This page is written by the command alone.")
     for heading, says, chosen in [
         ("What the paper says", "the paper says", theirs),
         ("Our own questions", "we ask", ours),
@@ -72,7 +75,7 @@ def document(folder: Path, place: Path, order: Sequence[str]) -> str:
             found = [verdict for verdicts in chosen for verdict in verdicts]
             parts += [f"## {heading}", f"{len(chosen)} statements, {len(found)} verdicts: {_counted(found)}."]
             parts += [_in_short(chosen)]
-            parts.append(_table(["id", says, "we find", "verdict", "why they differ"], map(_summary, chosen)))
+            parts.append(_table(["id", says, "we find", "verdict", "why"], map(_summary, chosen)))
     facts = ["page", "scale", "seeds", "runs", "training", "trials", "searches", *OUTCOMES]
     parts += ["## What was run", COSTS, _table(facts, map(_facts, pages))]
     where = os.path.relpath(folder, place.parent)
@@ -222,12 +225,14 @@ def _in_short(claims: Sequence[Sequence[Mapping[str, Any]]]) -> str:
     kinds: dict[str, list[str]] = {}
     for verdicts in claims:
         outcomes = {verdict["outcome"] for verdict in verdicts}
-        kind = next(iter(outcomes)) if len(outcomes) == 1 else "holds in part" if "holds" in outcomes else "undecided"
+        mixed = "holds in part" if "holds" in outcomes else "does not hold in part"
+        kind = mixed if len(outcomes) > 1 else next(iter(outcomes))
         kinds.setdefault(kind, []).append(verdicts[0]["id"])
     words = {
         "holds": "hold in every case, on both losses",
         "holds in part": "hold in some cases, or on one of the two losses",
         "does not hold": "do not hold",
+        "does not hold in part": "do not hold in the cases that are decided",
         "undecided": "are not decided",
     }
     return "\n".join(

@@ -158,7 +158,7 @@ PAGE = Page(
             "final loss of (a) at most that of (b)",
             "loss ratio",
             {case: at_most(panel, "formula (a)", 1.0, "formula (b)") for case, panel in CAPPED.items()},
-            why="a mean of ratios is as large as its largest one: under large caps (a) explodes too, and (b) does not",
+            why="one client with a small gradient makes a mean of ratios large, not a ratio of means: (a) explodes",
         ),
         Claim(
             "A3 (b)",
@@ -197,6 +197,7 @@ PAGE = Page(
                 for value in (0.001, 100)
                 for kind, words in KINDS
             },
+            why="one round with a stepsize of 100 throws the model far away; one with a short step costs a round",
         ),
         Claim(
             "A5",
@@ -234,7 +235,7 @@ PAGE = Page(
             a_is_no_smaller_than_b,
             on_loss=False,
             over="counterexample",
-            why="Chebyshev's inequality needs larger gaps to go with smaller gradients, and no cap",
+            why="the proof's Chebyshev inequality needs clients with larger gaps to have smaller gradients, and no cap",
         ),
         Claim(
             "T8 (2) ordered",

@@ -275,7 +275,7 @@ def _on_inputs(cap: str, scale: str) -> tuple[Claim, ...]:
             "(loss at cap 10 - loss at cap 1) / (loss at 5 - loss at 1) from 2 to 2.5; 9/4 if f* + k cap",
             "ratio of differences",
             grows_in_proportion(cap),
-            why="beyond a cap of 5 the Polyak ratio itself, and not the cap, is what bounds most steps",
+            why="already at a cap of 5 the Polyak ratio, and not the cap, is what bounds most steps",
         ),
         Claim(
             "S3",
@@ -358,7 +358,7 @@ CLAIMS = (
         "the largest of their final losses at most 1.25 times the least of all scales",
         "loss ratio",
         {f"{tau} local steps": any_small_scale_works(tau) for tau in LOCAL_STEPS if tau > 5},
-        why="on their own batches clients do better with shorter steps; on the objective they do not",
+        why="scale 1 is best or next to it for all of them; smaller ones end higher, on the clients' own batches most",
     ),
     Claim(
         "S9",
