@@ -434,6 +434,19 @@ def test_the_document_counts_verdicts_and_says_what_pages_took(tmp_path):
         document(tmp_path / "figures", tmp_path / "page.md", list(PAGES))
 
 
+def test_the_document_names_infinite_effects_and_statements_that_fail_where_they_are_decided(tmp_path):
+    claim = Claim("X1", "a number", "nowhere", "none", "nothing", lambda *_: Evidence(np.array([])))
+    effects = {"plain": np.array([3.0, 3.0]), "lost": np.array([np.inf, np.inf]), "idle": np.array([])}
+    verdicts = [Verdict(claim, case, "", Evidence(effect, high=2.0)) for case, effect in effects.items()]
+    page = Page("convex", "Title", lambda _: [], lambda *_: [], [claim])
+    write(Reproduction(page, "paper", 2, [], Records({}), [], verdicts), tmp_path)
+    text = document(tmp_path, tmp_path / "page.md", list(PAGES))
+    assert "nothing 3, infinite in 1" in text and "- 1 do not hold in the cases that are decided: X1" in text
+    assert "findings" not in text
+    (tmp_path / "findings.md").touch()
+    assert "[What it amounts to](findings.md)" in document(tmp_path, tmp_path / "page.md", list(PAGES))
+
+
 def test_a_reduced_scale_leaves_the_paper_s_statement_undecided():
     claim = Claim("X1", "A is best", "nowhere", "at most B's", "loss ratio", claims.at_most("p", "A", 1.0, "B"))
     found = records({"p": {"A": [1.0, 1.1], "B": [2.0, 2.1]}})

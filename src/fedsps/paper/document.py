@@ -182,13 +182,15 @@ def _found(verdicts: Sequence[Mapping[str, Any]]) -> str:
     """The effect: of one case with its interval, of several from the least to the largest."""
     known = [verdict for verdict in verdicts if verdict["mean"] is not None]
     means = [verdict["mean"] for verdict in known]
+    endless = sum(verdict["mean"] is None and bool(verdict["effect"]) for verdict in verdicts)
+    rest = f", infinite in {endless}" if endless else ""
     if not known:
-        return "unknown"
+        return f"infinite in {endless} cases" if endless else "unknown"
     if len(known) > 1:
-        return f"{_short(min(means))} to {_short(max(means))} in {len(known)} cases"
+        return f"{_short(min(means))} to {_short(max(means))} in {len(known)} cases{rest}"
     low, high = known[0]["interval"]
     is_wide = low is not None and high is not None and low < high
-    return _short(means[0]) + (f" [{_short(low)}, {_short(high)}]" if is_wide else "")
+    return _short(means[0]) + (f" [{_short(low)}, {_short(high)}]" if is_wide else "") + rest
 
 
 def _short(value: float) -> str:
