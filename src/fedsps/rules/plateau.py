@@ -56,9 +56,9 @@ class PlateauStepsize(CommonStepsize):
         faster than r       b + patience e < -r loss
         slower than r       b - patience e > -r loss
 
-        s <- min( largest, up s )           if the loss falls faster than `fast`
-        s <- max( 1, down s )               if it falls slower than `fast`, and s > 1
         s <- min( 1, up s )                 if it falls faster than `least_fall`, or slower while a > turn, and s < 1
+        s <- max( 1, down s )               if it falls slower than `fast`, and s > 1
+        s <- min( largest, up s )           if it falls faster than `fast`
         s <- down (the s in force)          if it falls slower than `least_fall` while a < -turn
         s <- min( s, the s before its last rise )       if the line's mean loss is above that of the line which led to
                                                         that rise, by more than `patience` standard errors of the two
