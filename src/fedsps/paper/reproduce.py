@@ -9,7 +9,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -157,10 +157,12 @@ def reproduce(
     return reproductions
 
 
-def writing(page: Page, folder: Path) -> AbstractContextManager[None]:
+@contextmanager
+def writing(page: Page, folder: Path) -> Iterator[None]:
     """Refuse a page that another process is at: of two that add to its tables, one would lose what the other added."""
     refusal = f"another process writes the page {page.name} into {folder}: wait for it, or name another output folder"
-    return only_one(folder, refusal, f".{page.name}.lock")
+    with only_one(folder, refusal, f".{page.name}.lock"):
+        yield
 
 
 @contextmanager
