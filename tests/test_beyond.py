@@ -232,6 +232,19 @@ def test_a_rest_before_anything_was_gained_must_last():
         assert (factor[: drops - 1] == 1).all() and factor[drops - 1] < 1, first
 
 
+def test_a_start_that_is_over_does_not_come_back():
+    """A loss that has risen above where it began rests as any other."""
+    rest = [0.5 + 1e-5 * (number % 2) for number in range(10)]
+    factor = factors([0.4, 0.38, 0.36, 0.34, 0.32, *rest], back_and_forth, growth=1000.0, fast=0.5)
+    assert factor[8] == 1 and factor[9] < 1
+
+
+def test_the_factor_can_come_back_from_the_longest_rest():
+    losses = [0.3 + 1e-5 * (number % 2) for number in range(2000)]
+    factor = factors([*losses, *(0.3 * 0.99**number for number in range(600))], back_and_forth, least_rounds=40)
+    assert factor[1999] == 1e-6 and factor[-1] >= 1
+
+
 def test_a_stepsize_grows_again_when_the_loss_falls():
     losses = [0.3 + 1e-5 * (number % 2) for number in range(5)] + [0.3 * 0.9**number for number in range(1, 20)]
     stepsize = steered(losses, back_and_forth, **AT_ONCE)[1]

@@ -143,12 +143,12 @@ class Measured(DiagonalExtrapolation):
 
 
 @settings(max_examples=20, deadline=None)
-@given(seed=SEEDS, steps=STEPS)
+@given(seed=SEEDS, steps=STEPS, most=st.sampled_from([1.0, 1.5, 30.0, 1e9]))
 @pytest.mark.parametrize("loss", [absolute, square, logistic])
 @pytest.mark.parametrize("rule", [Low, LowNGN])
-def test_the_distance_in_the_servers_metric_never_grows(rule, loss, seed, steps):
-    """In none of five rounds, each measured by its own G."""
-    problem, server = Problem(loss, seed), Measured()
+def test_the_distance_in_the_servers_metric_never_grows(rule, loss, seed, steps, most):
+    """In none of five rounds, each measured by its own G, however much of the clients' changes is believed."""
+    problem, server = Problem(loss, seed), Measured(most=most)
     algorithm = fedsps.Algorithm(stepsize=rule(cap=5.0, lower=problem.lower), server=server)
     problem.after(algorithm, problem.clients, seed=seed, local_steps=steps, rounds=5)
     squares = np.zeros(FEATURES)
@@ -168,6 +168,25 @@ def test_a_mean_change_of_zero_moves_nothing_and_unused_coordinates_stay():
     assert torch.equal(still, x)
     moved, _ = rule(state, x, {"delta": torch.tensor([0.5, 0.0, -2.0]), "delta_norm_sq": torch.tensor(8.0)})
     assert moved[1] == 2.0 and moved.isfinite().all() and moved[0] > 1 and moved[2] < 3
+
+
+@pytest.mark.parametrize(("most", "stays"), [(30.0, True), (1e9, False)])
+def test_with_full_batches_and_no_common_minimum_the_optimum_is_not_left(most, stays):
+    """There the mean change vanishes and the clients' own do not: without a bound the server's steps grow."""
+    random = np.random.default_rng(0)
+    inputs, truth = random.normal(size=(10, 100, 20)), random.normal(size=20)
+    chances = 1 / (1 + np.exp(-0.6 * inputs @ truth / np.linalg.norm(truth)))
+    clients = [
+        *zip(torch.from_numpy(inputs), torch.from_numpy((random.random((10, 100)) < chances) * 1.0), strict=True)
+    ]
+    whole = fedsps.FedPolyak()
+    server = DiagonalExtrapolation(most=most)
+    algorithm = fedsps.Algorithm(stepsize=whole.stepsize, server=server, output=whole.output)
+    model = fedsps.LogisticRegression(20, 2).double()
+    lowest = fedsps.analyse(model, clients, loss=F.binary_cross_entropy_with_logits).optimum.value
+    plan = {"rounds": 200, "batch_size": None, "evaluate_every": 200, "loss": F.binary_cross_entropy_with_logits}
+    found = fedsps.train(model, clients, algorithm=algorithm, **plan).history["train_loss"]
+    assert (found.iloc[-1] < 1.005 * lowest) == stays, (found.iloc[-1], lowest)
 
 
 def test_the_common_stepsize_stays_where_clients_fit_perfectly():
@@ -244,5 +263,5 @@ def leads_on_digits(**settings):
 
 @pytest.mark.parametrize("largest", [1.0, 4.0])
 def test_the_common_stepsize_keeps_the_guarantee_on_average(largest):
-    """Positive in every round, also with s up to 4, which a fast fall allows and nothing guarantees."""
-    assert (leads_on_digits(largest=largest) > 0).mean() >= 0.95
+    """Positive in every round; in nearly all with s up to 4, which a fast fall allows and nothing guarantees."""
+    assert (leads_on_digits(largest=largest) > 0).sum() >= (100 if largest == 1 else 95)

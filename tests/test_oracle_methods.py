@@ -6,7 +6,7 @@ every local step, so the runs are deterministic; two tests at the end take mini-
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import pairwise
 
@@ -343,7 +343,9 @@ def plateau(
     least=5,
     least_gain=0.1,
     least_rest=20,
+    server=None,
 ):
+    started, move = False, server() if server else lambda x, deltas: x + mean(deltas)
     x, shared, factor, grow, look, before = START, None, 1.0, growth, least, np.zeros(DIM)
     seen, turns, gaps, norms, every, rise_of = [], [], [], [], [], None
     for cohort in run.cohorts():
@@ -367,6 +369,8 @@ def plateau(
         recent = every[0]
         for one in every[1:]:
             recent = (recent + one) / 2
+        run.took(back=started and recent >= (1 - least_gain) * every[0])
+        started = started or recent < (1 - least_gain) * every[0]
         if len(seen) == look:
             size, was = len(seen), factor
             design = np.stack([np.ones(size), np.arange(size)], 1)
@@ -375,15 +379,16 @@ def plateau(
             error = patience * np.sqrt(variance * np.linalg.inv(design.T @ design)[1, 1])
             least_slope, fast_slope = -least_fall * np.mean(seen), -fast * np.mean(seen)
             falls, rests = fit[1] + error < least_slope, fit[1] - error > least_slope
-            if rests and size < least_rest and recent >= (1 - least_gain) * every[0]:
-                run.took(early=True)
-                rests = False
+            run.took(
+                early=rests and not started and size < least_rest, lasting=rests and not started and size >= least_rest
+            )
+            rests = rests and (started or size >= least_rest)
             eases = fit[1] - error > fast_slope and factor > 1
             agree, oppose = np.mean(turns) > turn, np.mean(turns) < -turn
             up, down = min(4.0, rise**size), max(0.25, drop**size)
             if rests and oppose:
                 run.took(limited=shared < factor * best, ruled=shared >= factor * best)
-                factor, grow = down * min(factor, shared / best), 1.0
+                factor, grow = max(1e-6, down * min(factor, shared / best)), 1.0
             else:
                 grow = growth if falls or (rests and agree) else grow
                 if fit[1] + error < fast_slope:
@@ -410,7 +415,7 @@ def plateau(
         gained = 0.0 if grow == 1 else min((1 - recent / every[0]) * best, 4 * shared)
         run.took(gained=grow * shared < gained < factor * best, grown=gained < grow * shared < factor * best)
         shared = min(max(grow * shared, gained), factor * best)
-        x = mean(ys)
+        x = move(x, [y - x for y in ys])
         yield x
 
 
@@ -434,17 +439,28 @@ def adasps(run, scale=1.0, cap=1.0, monotone=True):
         yield x
 
 
-def diagonal(run, forget=0.0, momentum=0.0, client_stepsize=0.1):
-    x, squares, moved = START, 0.0, 0.0
-    for cohort in run.cohorts():
-        deltas = [run.sgd(i, x, client_stepsize) for i in cohort]
-        delta = mean(deltas)
+def extrapolation(forget=0.0, momentum=0.0, most=30.0, took=None):
+    squares, moved = 0.0, 0.0
+
+    def move(x, deltas):
+        nonlocal squares, moved
+        delta, size = mean(deltas), np.mean([own @ own for own in deltas])
+        if took is not None:
+            took(bounded=size > most * delta @ delta, whole=size < most * delta @ delta)
         squares = (1 - forget) * squares + delta**2
         metric = np.sqrt(squares)
         metric = metric + 1e-8 * metric.max()
-        eta = np.mean([own @ own for own in deltas]) / (2 * delta @ (delta / metric))
+        eta = min(size, most * delta @ delta) / (2 * delta @ (delta / metric))
         moved = momentum * moved + (1 - momentum) * delta
-        x = x + eta * moved / metric
+        return x + eta * moved / metric
+
+    return move
+
+
+def diagonal(run, client_stepsize=0.1, **settings):
+    x, move = START, extrapolation(**settings, took=run.took)
+    for cohort in run.cohorts():
+        x = move(x, [run.sgd(i, x, client_stepsize) for i in cohort])
         yield x
 
 
@@ -483,6 +499,10 @@ def extrapolating(client_stepsize=0.1, **settings):
 
 def watching(least, **settings):
     return fedsps.Algorithm(stepsize=PlateauStepsize(least_rounds=least, **settings))
+
+
+def fedpolyak(**settings):
+    return replace(watching(**settings), server=DiagonalExtrapolation(), output=PolynomialAverage())
 
 
 SLOW = {"client_stepsize": 0.05, "server_stepsize": 0.7}
@@ -544,11 +564,14 @@ CASES = {
     "plateau-harm": case(watching, plateau, fast=0.02, least_fall=0.05, patience=0.1, turn=0.01, **HARM),
     "plateau-slow": case(watching, plateau, growth=1.5, least_fall=0.02, patience=40.0, least=3),
     "plateau-early": case(watching, plateau, least_fall=0.5, least_gain=0.6, least_rest=6, fast=0.9, least=3),
+    "polyak": case(fedsps.FedPolyak, plateau, {"server": extrapolation}, partial(polynomial, power=8)),
+    "polyak-set": case(fedpolyak, plateau, {"server": extrapolation}, partial(polynomial, power=8), **FAR),
     "adasps": case(partial(by_rule, AdaSPS), adasps),
     "adasps-set": case(partial(by_rule, AdaSPS), adasps, scale=0.3, cap=2.0, monotone=False),
     "diagonal": case(extrapolating, diagonal, client_stepsize=0.03),
     "diagonal-set": case(extrapolating, diagonal, forget=0.1, client_stepsize=0.05),
     "diagonal-momentum": case(extrapolating, diagonal, forget=0.01, momentum=0.9, client_stepsize=0.05),
+    "diagonal-most": case(extrapolating, diagonal, most=2.5, client_stepsize=0.05),
     "power-8": case(partial(constant, output=PolynomialAverage(8)), averaging, output=partial(polynomial, power=8)),
     "power-3": case(partial(sps, output=PolynomialAverage(3)), polyak, output=partial(polynomial, power=3), cap=3.0),
     "last-two": case(partial(constant, output=MeanOfLastTwo()), averaging, output=last_two, **SLOW),
@@ -568,7 +591,10 @@ BRANCHES = {  # that must be taken in five local steps of all clients
     "plateau-far": "fast eased ruled",
     "plateau-harm": "fast gained grown harmed",
     "plateau-slow": "unsure",
-    "plateau-early": "early unsure",
+    "plateau-early": "early unsure lasting",
+    "polyak": "fast gained grown",
+    "polyak-set": "fast limited falls grown back",
+    "diagonal-most": "bounded whole",
     **dict.fromkeys(["adasps", "adasps-set"], "bound own"),
     **dict.fromkeys(["prox-sps", "prox-sps-set", "power-3"], "capped polyak"),
 }

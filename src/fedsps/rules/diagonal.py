@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedsps.checks import fraction
+from fedsps.checks import at_least, fraction
 from fedsps.core.contract import Ranges, Trace
 from fedsps.core.kinds import ServerRule
 from fedsps.core.vectors import Tensors, along, norm_sq, times
@@ -19,18 +19,24 @@ class DiagonalExtrapolation(ServerRule):
     """FedExP's step in a diagonal metric: as far as the clients' own steps guarantee, and nothing to set.
 
         G <- sqrt( sum of all Delta^2, this round's included ),    coordinate by coordinate
-        x <- x + eta G^-1 m,    eta = mean_i 1/2 ||Delta_i||^2 / (Delta^T G^-1 Delta)
+        x <- x + eta G^-1 m,    eta = 1/2 min( mean_i ||Delta_i||^2, most ||Delta||^2 ) / (Delta^T G^-1 Delta)
         m <- momentum m + (1 - momentum) Delta,    m = Delta without momentum
 
     The scale of G cancels. For convex clients whose stepsizes are at most `2 (F - lower) / ||g||^2` at every local step
     (SPS with scale 1/2 and any cap) this is the step after which the distance to a common minimum, measured by G, is
-    guaranteed not to have grown. G = I is FedExP with eps = 0 and without its floor at 1. Coordinates that never
-    changed stay; a mean change of 0 moves nothing. (G has 1e-8 of its largest entry added, so that it can be divided
-    by.)
+    guaranteed not to have grown, and so is any shorter one. G = I is FedExP with eps = 0 and without its floor at 1.
+    Coordinates that never changed stay; a mean change of 0 moves nothing. (G has 1e-8 of its largest entry added, so
+    that it can be divided by.)
+
+    Where clients have no common minimum nothing is guaranteed: at the optimum Delta is 0 and the Delta_i are not, and
+    without a bound the step would grow as Delta shrinks. Changes of n clients that have nothing to do with each other
+    are together 1/n as long (squared) as each of them; a Delta far shorter than that tells of clients that pull against
+    each other, and `most` is how much shorter is believed.
 
     Args:
         forget: the share of the sum that is forgotten in each round, so that it becomes a moving mean; 0 is the sum.
         momentum: of the direction; above 0 it is outside the guarantee.
+        most: how many times the squared length of the mean change the clients' own may count.
 
     References:
         Takakura, Liew, Hasegawa: FedDuA, 2025 (arXiv 2505.11126), whose server is of this kind.
@@ -43,10 +49,12 @@ class DiagonalExtrapolation(ServerRule):
     sends: ClassVar[tuple[str, ...]] = ("delta_norm_sq",)
     forget: float = 0.0
     momentum: float = 0.0
+    most: float = 30.0
 
     def __post_init__(self) -> None:
         fraction("forget", self.forget)
         fraction("momentum", self.momentum)
+        at_least("most", self.most, 1)
 
     def server_init(self, x: Tensor) -> Tensors:
         """The sum of the squared changes and the direction, 0 at the start."""
@@ -69,5 +77,6 @@ class DiagonalExtrapolation(ServerRule):
         moved = along(self.momentum) * state["moved"] + (1 - along(self.momentum)) * delta
         still = metric == 0  # not `> 0` below, which would hide what is no number
         length = (delta * torch.where(still, 0.0, delta / metric)).sum(-1)
-        eta = torch.where(length == 0, 0.0, mean["delta_norm_sq"] / (2 * length))
+        believed = torch.minimum(mean["delta_norm_sq"], self.most * norm_sq(delta))
+        eta = torch.where(length == 0, 0.0, believed / (2 * length))
         return x + times(eta, torch.where(still, 0.0, moved / metric)), state | {"squares": squares, "moved": moved}

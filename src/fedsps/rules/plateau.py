@@ -21,6 +21,7 @@ SENT = ("first_gap", "gap", "gradient_sq")
 """What clients report beside the mean of log ratio, which is for private federations alone."""
 
 MOST = 1e12  # of these, where a sum must know a bound
+LEAST = 1e-6  # of s, so that it can come back
 AT_ONCE = 4.0  # times larger or smaller than it was may s become by one decision, and Gamma larger in a round
 
 
@@ -62,7 +63,7 @@ class PlateauStepsize(CommonStepsize):
         s <- down (the s in force)          if it falls slower than `least_fall` while a < -turn
         s <- min( s, the s before its last rise )       if the line's mean loss is above that of the line which led to
                                                         that rise, by more than `patience` standard errors of the two
-        up, down = rise^rounds, drop^rounds     of the line, 4 and 1/4 at the most
+        up, down = rise^rounds, drop^rounds     of the line, 4 and 1/4 at the most; s is at least 1e-6
 
     Where several of the first four apply, the last of them counts; the fifth acts on what it made of s.
     Above 1, s needs a reason, and a loss that falls fast is one; that nothing was overshot shows only after the rise,
@@ -75,7 +76,7 @@ class PlateauStepsize(CommonStepsize):
 
     At the start a loss rests for another reason: a network has to leave its plateau, its loss may rise on the way, and
     `best` falls tenfold within a few rounds. Steps that are shortened there lead into a sharp valley, where `best` is
-    small and stays so. While less than `least_gain` of the first loss is gone, a rest must last `least_rest` rounds.
+    small and stays so. Until `least_gain` of the first loss has once been gone, a rest must last `least_rest` rounds.
 
     Where growth is what limits Gamma, the s in force is `Gamma / best`, which may be far below s: a rest brings s down
     to where it acts, and `growth` is 1 until the loss falls again, or rests while changes agree.
@@ -99,7 +100,7 @@ class PlateauStepsize(CommonStepsize):
         patience: how many standard errors of the slope make a decision.
         turn: the mean cosine from which on changes agree or oppose each other.
         least_rounds: of a line before it is looked at.
-        least_gain: the share of the first loss that is gone when the start is over.
+        least_gain: the share of the first loss that is gone when the start is over, for good.
         least_rest: rounds that a rest must last before that.
     """
 
@@ -135,7 +136,16 @@ class PlateauStepsize(CommonStepsize):
 
     def server_init(self, x: Tensor) -> Tensors:
         """No stepsize, a factor of 1, and nothing seen yet."""
-        zero = (*LINE, "line_turn", "kept_gap", "kept_gradient_sq", "first_loss", "recent_loss", "risen_spread")
+        zero = (
+            *LINE,
+            "line_turn",
+            "kept_gap",
+            "kept_gradient_sq",
+            "first_loss",
+            "recent_loss",
+            "started",
+            "risen_spread",
+        )
         start = {"factor": 1.0, "growth": self.growth, "next_look": float(self.least_rounds)}
         values = dict.fromkeys(zero, 0.0) | start | {"risen_loss": torch.inf, "risen_factor": 1.0}
         kept = {name: scalars(x, value) for name, value in values.items()}
@@ -189,7 +199,8 @@ class PlateauStepsize(CommonStepsize):
         looks, factor = rounds == state["next_look"], state["factor"]
         falls, is_fast = (looks & (slope + self.patience * error < -r * loss) for r in (self.least_fall, self.fast))
         rests, is_slow = (looks & (slope - self.patience * error > -r * loss) for r in (self.least_fall, self.fast))
-        rests = rests & ((recent < (1 - self.least_gain) * first) | (rounds >= self.least_rest))
+        started = state["started"].masked_fill(recent < (1 - self.least_gain) * first, 1.0)
+        rests = rests & ((started == 1) | (rounds >= self.least_rest))
         agree, oppose = (sign * turns / rounds > self.turn for sign in (1, -1))
         ups, downs, eases = falls | (rests & agree), rests & oppose, is_slow & (factor > 1)
 
@@ -197,7 +208,7 @@ class PlateauStepsize(CommonStepsize):
         moved = torch.where(ups, torch.maximum(factor, (up * factor).clamp(max=1)), factor)
         moved = torch.where(eases, (down * factor).clamp(min=1), moved)
         moved = torch.where(is_fast, (up * factor).clamp(max=self.largest), moved)
-        moved = torch.where(downs, down * torch.minimum(factor, last / best), moved)
+        moved = torch.where(downs, (down * torch.minimum(factor, last / best)).clamp(min=LEAST), moved)
         growth = torch.where(downs, 1.0, torch.where(ups, self.growth, state["growth"]))
 
         spread = line["line_ll"] / (rounds * (rounds - 1).clamp(min=1))  # of the line's mean loss
@@ -216,7 +227,7 @@ class PlateauStepsize(CommonStepsize):
         gained = gained.masked_fill(is_blind | (first == 0) | (growth == 1), 0.0)
         stepsize = torch.minimum(torch.maximum(growth * last, gained), moved * best)
         news = {"factor": moved, "stepsize": stepsize, "growth": growth, "last_change": mean["delta"]}
-        news |= {"first_loss": first, "recent_loss": recent, "next_look": next_look}
+        news |= {"first_loss": first, "recent_loss": recent, "started": started, "next_look": next_look}
         return state | kept | line | risen | news
 
 
