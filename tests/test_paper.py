@@ -143,9 +143,12 @@ def test_a_page_is_written_by_one_process_at_a_time(tmp_path):
     with only_one(tmp_path, "held", ".example1.lock"):
         with pytest.raises(ConfigurationError, match="another process writes the page example1 into .*: wait for it"):
             reproduce("example1", output=tmp_path, runs=tmp_path)
+        assert not (tmp_path / "example1.json").exists()
+        (tmp_path / "example1.json").write_text("{}")
+        with pytest.raises(ConfigurationError, match="another process writes the page example1"):
+            reproduce("example1", output=tmp_path, from_tables=True)
         with writing(find("convex"), tmp_path):
             pass
-    assert not (tmp_path / "example1.json").exists()
 
 
 def two_panels():

@@ -15,7 +15,8 @@ class FedPolyak(Algorithm):
         clients     gamma = min( Gamma, 8 ratio ),    ratio = (F_i - lower_i) / ||g||^2,    0.003 ratio at first
         server      best = mean of F_i - lower_i / mean of ||g||^2,    Gamma = 0.003 best at first
                     Gamma <- min( max( 1.1 Gamma, share of the loss that is gone times best ), s best )
-                    x <- x + eta G^-1 Delta,    eta = mean_i 1/2 ||Delta_i||^2 / (Delta^T G^-1 Delta)
+                    x <- x + eta G^-1 Delta
+                    eta = 1/2 min( mean_i ||Delta_i||^2, 30 ||Delta||^2 ) / (Delta^T G^-1 Delta)
         output      the polynomial-decay average of the iterates
 
     s is above 1 while the loss falls fast and shrinks where it rests (`PlateauStepsize`), G is the root of the sum of

@@ -124,7 +124,11 @@ def reproduce(
         there = [name for name in PAGES if (folder / f"{name}.json").is_file()]
         if not (pages or there):
             raise DataError(f"no page lies in {folder}: name the output folder of an earlier run")
-        reproductions = [judge_again(find(name), folder) for name in pages or there]
+        reproductions = []
+        for page in map(find, pages or there):
+            read_json(folder / f"{page.name}.json")  # before there is a lock in a folder that holds no such page
+            with writing(page, folder):
+                reproductions.append(judge_again(page, folder))
     else:
         chosen = [find(name) for name in pages or PAGES]
         for page in chosen:
