@@ -232,6 +232,25 @@ def test_a_rest_before_anything_was_gained_must_last():
         assert (factor[: drops - 1] == 1).all() and factor[drops - 1] < 1, first
 
 
+@pytest.mark.parametrize("level", [0.5, 0.1, 0.9])
+def test_a_trend_that_noise_hides_brings_the_factor_down_by_what_is_gone(level):
+    """Over 40 rounds: the more of the first loss is still there, the further; not where changes agree."""
+    losses = [1.0, *(level * (1 + 0.1 * (-1) ** number) for number in range(60))]
+    setting = {"initial": 1.0, "least_fall": 1e-4, "fast": 0.9}
+    factor = factors(losses, crosswise, **setting)
+    drop = int(np.argmax(factor < 1))
+    now = 1.0
+    for loss in losses[1 : drop + 1]:
+        now = (now + loss) / 2
+    assert drop in (39, 44), "40 rounds, or 40 after a first look that saw the fall of the first round"
+    assert factor[drop] == pytest.approx(max(0.25, 1 - now))
+    assert (factors(losses, straight_on, **setting) == 1).all()
+
+
+def test_losses_of_zero_leave_the_factor_alone():
+    assert (factors([0.0] * 100, crosswise) == 1).all()
+
+
 def test_a_start_that_is_over_does_not_come_back():
     """A loss that has risen above where it began rests as any other."""
     rest = [0.5 + 1e-5 * (number % 2) for number in range(10)]

@@ -400,6 +400,9 @@ def plateau(
                 elif (falls or (rests and agree)) and factor < 1:
                     run.took(falls=falls, short=rests and agree)
                     factor = min(1.0, up * factor)
+            if size >= 2 * least_rest and not (falls or rests or eases or agree):
+                run.took(unclear=True)
+                factor = max(1e-6, max(0.25, 1 - recent / every[0]) * factor)
             level, spread = np.mean(seen), np.var(seen, ddof=1) / size
             harms = rise_of is not None and level - patience * np.sqrt(spread + rise_of[1]) > rise_of[0]
             if harms:
@@ -562,7 +565,9 @@ CASES = {
     "plateau-falls": case(watching, plateau, **FALLING),
     "plateau-far": case(watching, plateau, **FAR),
     "plateau-harm": case(watching, plateau, fast=0.02, least_fall=0.05, patience=0.1, turn=0.01, **HARM),
-    "plateau-slow": case(watching, plateau, growth=1.5, least_fall=0.02, patience=40.0, least=3),
+    "plateau-slow": case(
+        watching, plateau, growth=1.5, least_fall=0.02, patience=40.0, least=3, least_rest=3, turn=0.9
+    ),
     "plateau-early": case(watching, plateau, least_fall=0.5, least_gain=0.6, least_rest=6, fast=0.9, least=3),
     "polyak": case(fedsps.FedPolyak, plateau, {"server": extrapolation}, partial(polynomial, power=8)),
     "polyak-set": case(fedpolyak, plateau, {"server": extrapolation}, partial(polynomial, power=8), **FAR),
@@ -590,7 +595,7 @@ BRANCHES = {  # that must be taken in five local steps of all clients
     "plateau-falls": "falls eased limited unsure",
     "plateau-far": "fast eased ruled",
     "plateau-harm": "fast gained grown harmed",
-    "plateau-slow": "unsure",
+    "plateau-slow": "unsure unclear",
     "plateau-early": "early unsure lasting",
     "polyak": "fast gained grown",
     "polyak-set": "fast limited falls grown back",

@@ -61,11 +61,13 @@ class PlateauStepsize(CommonStepsize):
         s <- max( 1, down s )               if it falls slower than `fast`, and s > 1
         s <- min( largest, up s )           if it falls faster than `fast`
         s <- down (the s in force)          if it falls slower than `least_fall` while a < -turn
+        s <- max( 1/4, gone ) s             if none of these can be told in 2 least_rest rounds or more, and a <= turn
         s <- min( s, the s before its last rise )       if the line's mean loss is above that of the line which led to
                                                         that rise, by more than `patience` standard errors of the two
         up, down = rise^rounds, drop^rounds     of the line, 4 and 1/4 at the most; s is at least 1e-6
+        gone = 1 - loss now / loss of the first round
 
-    Where several of the first four apply, the last of them counts; the fifth acts on what it made of s.
+    Where several of the first five apply, the last of them counts; the sixth acts on what it made of s.
     Above 1, s needs a reason, and a loss that falls fast is one; that nothing was overshot shows only after the rise,
     which is taken back where it harmed. Below 1 it moves the bound:
     `s (F - lower) = F - lower'` with `lower' = F - s (F - lower)`, so a loss that rests moves `lower` towards the loss
@@ -73,6 +75,11 @@ class PlateauStepsize(CommonStepsize):
     minimum they oppose each other. (Where noise moves the iterates about the minimum of a parabola with curvature h,
     their mean cosine is `-stepsize h / 2`: at -0.1 they forget where they were within five rounds. The average of the
     iterates then removes the noise, and shorter steps would only be slower.)
+
+    Where cohorts differ, noise may hide for hundreds of rounds that a loss rests, or how slowly it falls; shorter steps
+    then have less noise to offer, and less of what clients with many local steps lose to each other. How much shorter,
+    the loss says that has stayed: if all of it is gone, `lower` was right and s is, too, and noise is no reason to move
+    it; if half of it is still there, no model fits all clients, and `lower` is wrong by about as much.
 
     At the start a loss rests for another reason: a network has to leave its plateau, its loss may rise on the way, and
     `best` falls tenfold within a few rounds. Steps that are shortened there lead into a sharp valley, where `best` is
@@ -101,7 +108,7 @@ class PlateauStepsize(CommonStepsize):
         turn: the mean cosine from which on changes agree or oppose each other.
         least_rounds: of a line before it is looked at.
         least_gain: the share of the first loss that is gone when the start is over, for good.
-        least_rest: rounds that a rest must last before that.
+        least_rest: rounds that a rest must last before that; twice as many without any trend bring s down.
     """
 
     in_span: ClassVar[bool] = True
@@ -209,6 +216,9 @@ class PlateauStepsize(CommonStepsize):
         moved = torch.where(eases, (down * factor).clamp(min=1), moved)
         moved = torch.where(is_fast, (up * factor).clamp(max=self.largest), moved)
         moved = torch.where(downs, (down * torch.minimum(factor, last / best)).clamp(min=LEAST), moved)
+        is_unclear = looks & ~(falls | rests | eases | agree) & (rounds >= 2 * self.least_rest)
+        gone = (1 - recent / first).masked_fill(first == 0, 1.0)
+        moved = torch.where(is_unclear, (gone.clamp(min=1 / AT_ONCE) * factor).clamp(min=LEAST), moved)
         growth = torch.where(downs, 1.0, torch.where(ups, self.growth, state["growth"]))
 
         spread = line["line_ll"] / (rounds * (rounds - 1).clamp(min=1))  # of the line's mean loss
@@ -223,7 +233,7 @@ class PlateauStepsize(CommonStepsize):
         twice = torch.where(looks, 2 * state["next_look"], state["next_look"])
         next_look = twice.masked_fill(is_decided, self.least_rounds)
 
-        gained = torch.minimum((1 - recent / first) * best, AT_ONCE * last)
+        gained = torch.minimum(gone * best, AT_ONCE * last)
         gained = gained.masked_fill(is_blind | (first == 0) | (growth == 1), 0.0)
         stepsize = torch.minimum(torch.maximum(growth * last, gained), moved * best)
         news = {"factor": moved, "stepsize": stepsize, "growth": growth, "last_change": mean["delta"]}
