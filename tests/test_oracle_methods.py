@@ -343,6 +343,7 @@ def plateau(
     least=5,
     least_gain=0.1,
     least_rest=20,
+    unclear_rounds=40,
     server=None,
 ):
     started, move = False, server() if server else lambda x, deltas: x + mean(deltas)
@@ -400,7 +401,7 @@ def plateau(
                 elif (falls or (rests and agree)) and factor < 1:
                     run.took(falls=falls, short=rests and agree)
                     factor = min(1.0, up * factor)
-            if size >= 2 * least_rest and not (falls or rests or eases or agree):
+            if size >= unclear_rounds and not (falls or rests or eases or agree):
                 run.took(unclear=True)
                 factor = max(1e-6, max(0.25, 1 - recent / every[0]) * factor)
             level, spread = np.mean(seen), np.var(seen, ddof=1) / size

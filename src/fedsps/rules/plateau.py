@@ -61,7 +61,7 @@ class PlateauStepsize(CommonStepsize):
         s <- max( 1, down s )               if it falls slower than `fast`, and s > 1
         s <- min( largest, up s )           if it falls faster than `fast`
         s <- down (the s in force)          if it falls slower than `least_fall` while a < -turn
-        s <- max( 1/4, gone ) s             if none of these can be told in 2 least_rest rounds or more, and a <= turn
+        s <- max( 1/4, gone ) s             if none of these is told in `unclear_rounds` or more, and a <= turn
         s <- min( s, the s before its last rise )       if the line's mean loss is above that of the line which led to
                                                         that rise, by more than `patience` standard errors of the two
         up, down = rise^rounds, drop^rounds     of the line, 4 and 1/4 at the most; s is at least 1e-6
@@ -108,7 +108,8 @@ class PlateauStepsize(CommonStepsize):
         turn: the mean cosine from which on changes agree or oppose each other.
         least_rounds: of a line before it is looked at.
         least_gain: the share of the first loss that is gone when the start is over, for good.
-        least_rest: rounds that a rest must last before that; twice as many without any trend bring s down.
+        least_rest: rounds that a rest must last before that.
+        unclear_rounds: of a line without a trend that bring s down.
     """
 
     in_span: ClassVar[bool] = True
@@ -128,6 +129,7 @@ class PlateauStepsize(CommonStepsize):
     least_rounds: int = 5
     least_gain: float = 0.1
     least_rest: int = 20
+    unclear_rounds: int = 40
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -140,6 +142,7 @@ class PlateauStepsize(CommonStepsize):
         fraction("least_gain", self.least_gain)
         count("least_rounds", self.least_rounds, least=3)
         count("least_rest", self.least_rest)
+        count("unclear_rounds", self.unclear_rounds)
 
     def server_init(self, x: Tensor) -> Tensors:
         """No stepsize, a factor of 1, and nothing seen yet."""
@@ -216,7 +219,7 @@ class PlateauStepsize(CommonStepsize):
         moved = torch.where(eases, (down * factor).clamp(min=1), moved)
         moved = torch.where(is_fast, (up * factor).clamp(max=self.largest), moved)
         moved = torch.where(downs, (down * torch.minimum(factor, last / best)).clamp(min=LEAST), moved)
-        is_unclear = looks & ~(falls | rests | eases | agree) & (rounds >= 2 * self.least_rest)
+        is_unclear = looks & ~(falls | rests | eases | agree) & (rounds >= self.unclear_rounds)
         gone = (1 - recent / first).masked_fill(first == 0, 1.0)
         moved = torch.where(is_unclear, (gone.clamp(min=1 / AT_ONCE) * factor).clamp(min=LEAST), moved)
         growth = torch.where(downs, 1.0, torch.where(ups, self.growth, state["growth"]))
