@@ -567,7 +567,7 @@ CASES = {
     "plateau-far": case(watching, plateau, **FAR),
     "plateau-harm": case(watching, plateau, fast=0.02, least_fall=0.05, patience=0.1, turn=0.01, **HARM),
     "plateau-slow": case(
-        watching, plateau, growth=1.5, least_fall=0.02, patience=40.0, least=3, least_rest=3, turn=0.9
+        watching, plateau, growth=1.5, least_fall=0.02, patience=40.0, least=3, unclear_rounds=6, turn=0.9
     ),
     "plateau-early": case(watching, plateau, least_fall=0.5, least_gain=0.6, least_rest=6, fast=0.9, least=3),
     "polyak": case(fedsps.FedPolyak, plateau, {"server": extrapolation}, partial(polynomial, power=8)),
