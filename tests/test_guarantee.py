@@ -184,9 +184,9 @@ def test_with_full_batches_and_no_common_minimum_the_optimum_is_not_left(most, s
     algorithm = fedsps.Algorithm(stepsize=whole.stepsize, server=server, output=whole.output)
     model = fedsps.LogisticRegression(20, 2).double()
     lowest = fedsps.analyse(model, clients, loss=F.binary_cross_entropy_with_logits).optimum.value
-    plan = {"rounds": 200, "batch_size": None, "evaluate_every": 200, "loss": F.binary_cross_entropy_with_logits}
+    plan = {"rounds": 200, "batch_size": None, "loss": F.binary_cross_entropy_with_logits}
     found = fedsps.train(model, clients, algorithm=algorithm, **plan).history["train_loss"]
-    assert (found.iloc[-1] < 1.005 * lowest) == stays, (found.iloc[-1], lowest)
+    assert (found.iloc[100:].max() < 1.005 * lowest) == stays
 
 
 def test_the_common_stepsize_stays_where_clients_fit_perfectly():
