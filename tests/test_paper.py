@@ -317,6 +317,8 @@ def test_what_cannot_work_is_refused_before_anything_is_trained(tmp_path):
         reproduce(from_tables=True, add=True, output=tmp_path)
     with pytest.raises(DataError, match="no page lies in"):
         reproduce(from_tables=True, output=tmp_path)
+    with pytest.raises(DataError, match="the page convex does not lie in .*: name the folder"):
+        reproduce("convex", from_tables=True, output=tmp_path / "none")
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigurationError, match=r"file.figures cannot be written to .*: name another output folder"):
         reproduce("convex", output=tmp_path / "file" / "figures", runs=tmp_path / "runs")

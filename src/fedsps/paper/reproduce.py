@@ -126,7 +126,8 @@ def reproduce(
             raise DataError(f"no page lies in {folder}: name the output folder of an earlier run")
         reproductions = []
         for page in map(find, pages or there):
-            read_json(folder / f"{page.name}.json")  # before there is a lock in a folder that holds no such page
+            if page.name not in there:
+                raise DataError(f"the page {page.name} does not lie in {folder}: name the folder of an earlier run")
             with writing(page, folder):
                 reproductions.append(judge_again(page, folder))
     else:
