@@ -61,7 +61,8 @@ class PlateauStepsize(CommonStepsize):
         s <- max( 1, down s )               if it falls slower than `fast`, and s > 1
         s <- min( largest, up s )           if it falls faster than `fast`
         s <- down (the s in force)          if it falls slower than `least_fall` while a < -turn
-        s <- max( 1/4, gone ) s             if none of these is told in `unclear_rounds` or more, and a <= turn
+        s <- max( 1/4, gone ) s             if it is neither faster nor slower than `least_fall`, nor slower than `fast`
+                                            with s > 1, on a line of `unclear_rounds` or more, and a <= turn
         s <- min( s, the s before its last rise )       if the line's mean loss is above that of the line which led to
                                                         that rise, by more than `patience` standard errors of the two
         up, down = rise^rounds, drop^rounds     of the line, 4 and 1/4 at the most; s is at least 1e-6
@@ -77,7 +78,7 @@ class PlateauStepsize(CommonStepsize):
     iterates then removes the noise, and shorter steps would only be slower.)
 
     Where cohorts differ, noise may hide for hundreds of rounds that a loss rests, or how slowly it falls; shorter steps
-    then have less noise to offer, and less of what clients with many local steps lose to each other. How much shorter,
+    then carry less noise, and clients with many local steps drift apart less. How much shorter,
     the loss says that has stayed: if all of it is gone, `lower` was right and s is, too, and noise is no reason to move
     it; if half of it is still there, no model fits all clients, and `lower` is wrong by about as much.
 
