@@ -88,7 +88,8 @@ class Cell:
     def panel(self, scale: Scale) -> Panel:
         """Its setting and lines; digits are few, so its ten clients all take part.
 
-        Networks are as on their own pages, the laptop scale's for ResNet-18.
+        Networks are as on their own pages, the laptop scale's for ResNet-18. Methods that those pages do not have, and
+        of which only the last tenth is kept, are evaluated there alone: else that takes as long as their training.
         """
         if self.network:
             there = lenet.panels("paper") if self.network == "LeNet" else cifar.panels("laptop")
@@ -98,7 +99,13 @@ class Cell:
                 if line.label in TUNED and isinstance(line.algorithm, Tuned)
             ]
             settings = {**there[0].settings, **KINDS[self.kind]}
-            return Panel(self.name, self.name, settings, [*DEFAULTS, *tuned], seeds=3)
+            shared = [line.algorithm for panel in there for line in panel.lines]
+            late = {"evaluate_from": int(0.9 * settings["rounds"]) + 1}
+            untuned = [
+                line if line.label == OURS or line.algorithm in shared else replace(line, settings=late)
+                for line in DEFAULTS
+            ]
+            return Panel(self.name, self.name, settings, [*untuned, *tuned], seeds=3)
         dealt = BY_LABEL if self.kind == "by class" and self.data in TWO_CLASSES else KINDS[self.kind]
         base = common if self.data == "digits" else with_sampling
         every = {"evaluate_every": 1 if scale == "smoke" else 10}
