@@ -60,7 +60,7 @@ ALGORITHMS = {
     ),
     "common, diagonal": Algorithm(stepsize=CommonStepsize(initial=0.05), server=DiagonalExtrapolation(forget=0.1)),
     "sps, diagonal, momentum": Algorithm(stepsize=SPS(), server=DiagonalExtrapolation(forget=0.01, momentum=0.9)),
-    "plateau": Algorithm(stepsize=PlateauStepsize(initial=0.05, least_rounds=3, rise=1.2, memory=3.0)),
+    "plateau": Algorithm(stepsize=PlateauStepsize(bold=0.05, least_rounds=3, rise=1.2, memory=3.0)),
     "fedpolyak": fedsps.FedPolyak(),
     "adasps": Algorithm(stepsize=AdaSPS()),
     "adasps, not monotone": Algorithm(stepsize=AdaSPS(scale=0.5, monotone=False)),

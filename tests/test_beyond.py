@@ -166,10 +166,11 @@ def test_a_row_a_cell(tmp_path):
 
 def steered(losses, change, **settings):
     """Factor and stepsize after each round of given losses, where the change of round t is `change(t)`; `best` is 1."""
-    rule = PlateauStepsize(**settings)
+    rule = PlateauStepsize(**({"bold": 0.003} | settings))
     state, found = rule.server_init(torch.zeros(2).double()), []
     for number, loss in enumerate(losses):
         mean = dict.fromkeys(("first_gap", "gap", "gradient_sq"), torch.tensor(loss).double())
+        mean["first_gradient_sq"] = 2 * mean["gradient_sq"]
         state = rule.absorb(state, mean | {"delta": torch.tensor(change(number)).double()}, 1.0)
         found.append((state["factor"].item(), state["stepsize"].item()))
     return np.array(found).T
@@ -236,7 +237,7 @@ def test_a_rest_before_anything_was_gained_must_last():
 def test_a_trend_that_noise_hides_brings_the_factor_down_by_what_is_gone(level):
     """Over 40 rounds: the more of the first loss is still there, the further; not where changes agree."""
     losses = [1.0, *(level * (1 + 0.1 * (-1) ** number) for number in range(60))]
-    setting = {"initial": 1.0, "least_fall": 1e-4, "fast": 0.9}
+    setting = {"bold": 1.0, "least_fall": 1e-4, "fast": 0.9}
     factor = factors(losses, crosswise, **setting)
     drop = int(np.argmax(factor < 1))
     now = 1.0
@@ -275,11 +276,12 @@ def test_a_stepsize_grows_again_when_the_loss_falls():
 @pytest.mark.parametrize("before", [[], [1.0, 0.9, 0.8, 0.7, 0.6]])
 def test_a_stepsize_that_was_dropped_does_not_follow_larger_ratios_before_the_loss_falls(before):
     """Nor the share of the loss that was gone before."""
-    rule, drop = PlateauStepsize(memory=1.0, **AT_ONCE), len(before) + 4
+    rule, drop = PlateauStepsize(bold=0.003, memory=1.0, **AT_ONCE), len(before) + 4
     state, found = rule.server_init(torch.zeros(2).double()), []
     for number, loss in enumerate([*before, *(0.3 + 1e-5 * (number % 2) for number in range(9))]):
         one = torch.ones((), dtype=torch.float64)
         mean = {"first_gap": one * loss, "gap": one * (3.0 if number > drop else 1.0), "gradient_sq": one}
+        mean["first_gradient_sq"] = 2 * one
         state = rule.absorb(state, mean | {"delta": torch.tensor(back_and_forth(number)).double()}, 1.0)
         found.append(state["stepsize"].item())
     assert found[drop] < found[drop - 1] and found[drop + 1 :] == [found[drop]] * 4
@@ -299,7 +301,7 @@ def test_steps_that_are_too_short_are_no_rest():
 
 def test_one_decision_changes_the_factor_by_four_at_most():
     noise = 0.01 * np.random.default_rng(3).normal(size=200)
-    setting = {"least_rounds": 200, "fast": 0.005, "largest": 100.0, "initial": 1.0}
+    setting = {"least_rounds": 200, "fast": 0.005, "largest": 100.0, "bold": 1.0}
     assert factors(np.linspace(1, 0.01, 200) + noise, back_and_forth, **setting)[-1] == 4.0
     assert factors(1 + noise, back_and_forth, **setting)[-1] == 0.25
 
@@ -319,11 +321,12 @@ def test_noise_alone_decides_little():
 
 def test_the_means_forget_slowly():
     """`best` is the ratio of two means over about 30 rounds: one round of large gradients shortens few steps much."""
-    rule = PlateauStepsize(initial=100.0, growth=1000.0)
+    rule = PlateauStepsize(bold=100.0, growth=1000.0)
     state, found = rule.server_init(torch.zeros(2).double()), []
     for number in range(60):
         norm = torch.tensor(101.0 if number == 30 else 1.0).double()
         mean = {"delta": torch.ones(2).double(), "first_gap": norm, "gap": torch.ones(()).double(), "gradient_sq": norm}
+        mean["first_gradient_sq"] = 2 * norm
         state = rule.absorb(state, mean, 1.0)
         found.append(state["stepsize"].item() / state["factor"].item())
     ages = (29 / 30) ** np.arange(60)
@@ -340,14 +343,15 @@ def test_clients_that_show_no_ratio_stop_nothing(gap, size):
 
     def mean(gap, size):
         gap, size = torch.tensor(gap).double(), torch.tensor(size).double()
-        return {"delta": torch.zeros(2).double(), "first_gap": gap, "gap": gap, "gradient_sq": size}
+        squares = {"gradient_sq": size, "first_gradient_sq": 2 * size}
+        return {"delta": torch.zeros(2).double(), "first_gap": gap, "gap": gap, **squares}
 
     for _ in range(7):
         state = rule.absorb(state, mean(gap, size), 1.0)
     assert state["stepsize"].isinf()
     state = rule.absorb(state, mean(2.0, 4.0), 1.0)
     best = (state["kept_gap"] / state["kept_gradient_sq"]).item()
-    assert state["stepsize"].item() == pytest.approx(1.1 * 0.003 * best)
+    assert state["stepsize"].item() == pytest.approx(1.1 * 0.1 * best)
 
 
 def test_a_cohort_whose_losses_are_rounded_to_zero_does_not_end_the_run():
@@ -359,7 +363,7 @@ def test_a_cohort_whose_losses_are_rounded_to_zero_does_not_end_the_run():
     clients = [(inputs, torch.zeros(40, dtype=torch.long)), (inputs, (inputs[:, 0] > 0).long() + 1)]
     for seed in range(4):
         history = fedsps.train(model, clients, algorithm=fedsps.FedPolyak(), rounds=60, cohort=1, seed=seed).history
-        assert history.train_loss.iloc[0] > 8 and history.train_loss.iloc[-1] < 4
+        assert history.train_loss.iloc[0] > 7 and history.train_loss.iloc[-1] < 4
 
 
 def test_the_stepsize_follows_the_share_of_the_loss_that_is_gone():
@@ -425,6 +429,66 @@ def test_neither_the_losses_scale_nor_that_of_the_inputs_matters(power):
 @pytest.mark.parametrize("scale", [1e-6, 1e-3, 1e3, 1e6])
 def test_other_scales_change_the_rounding_alone(scale):
     assert torch.allclose(trained(scale, 1.0), trained(1.0, 1.0), rtol=1e-6, atol=1e-8)
+
+
+def rehearsed(left, rise=1.0, share=0.1):
+    """State and change after a first round that leaves so much of the first step's ratio, with so much of its loss."""
+    rule, one = PlateauStepsize(), torch.ones((), dtype=torch.float64)
+    state = rule.server_init(torch.zeros(2).double()) | {"share": share * one}
+    mean = {"first_gap": one, "gap": rise * one, "first_gradient_sq": one, "gradient_sq": rise * one / left}
+    mean = rule.accept(state, mean | {"delta": torch.ones(2).double()})
+    return rule.absorb(state, mean, 1.0), mean["delta"].tolist()
+
+
+@pytest.mark.parametrize(("left", "rise"), [(0.84, 1.0), (2.0, 1.01)])
+def test_bold_steps_on_whose_way_the_ratio_falls_or_the_loss_rises_move_nothing(left, rise):
+    state, delta = rehearsed(left, rise)
+    assert delta == [0.0, 0.0] and state["stepsize"].isinf() and state["share"].item() == pytest.approx(0.003)
+    untouched = PlateauStepsize().server_init(torch.zeros(2).double())
+    assert all(torch.equal(state[name], untouched[name]) for name in untouched if name != "share")
+
+
+def test_bold_steps_that_do_what_the_gradients_promise_are_kept_and_careful_ones_always():
+    state, delta = rehearsed(0.86)
+    assert delta == [1.0, 1.0] and state["share"].item() == 0.1
+    assert state["stepsize"].item() == pytest.approx(1.1 * 0.1 * 0.86)
+    state, delta = rehearsed(0.01, rise=2.0, share=0.003)
+    assert delta == [1.0, 1.0] and state["stepsize"].item() == pytest.approx(1.1 * 0.003 * 0.01)
+
+
+def test_once_there_is_a_stepsize_no_round_is_refused():
+    rule, one = PlateauStepsize(), torch.ones((), dtype=torch.float64)
+    state, _ = rehearsed(1.0)
+    mean = {"first_gap": one, "gap": one, "first_gradient_sq": one, "gradient_sq": 100 * one, "delta": one.expand(2)}
+    assert torch.equal(rule.accept(state, mean)["delta"], one.expand(2))
+    assert rule.absorb(state, mean, 1.0)["share"].item() == 0.1
+
+
+def plateau_network():
+    """A scalar network that begins on a plateau: y = a b c d e x with all factors small, and targets far away."""
+    model = torch.nn.Sequential(*(torch.nn.Linear(1, 1, bias=False) for _ in range(5))).double()
+    for layer in model:
+        torch.nn.init.constant_(layer.weight, 0.3)
+    return model
+
+
+def test_a_network_on_a_plateau_rehearses_and_a_convex_problem_does_not():
+    inputs = torch.ones(20, 1).double()
+    options = {"algorithm": fedsps.FedPolyak(), "rounds": 60, "batch_size": None, "loss": torch.nn.functional.mse_loss}
+    deep = fedsps.train(plateau_network(), [(inputs, 3 * inputs)] * 2, **options).history
+    assert deep.train_loss[0] == pytest.approx((0.3**5 - 3) ** 2), "nothing moved"
+    assert deep.train_loss.iloc[-1] < 0.01 * deep.train_loss[0]
+    flat = fedsps.train(torch.nn.Linear(1, 1, bias=False).double(), [(inputs, 3 * inputs)] * 2, **options).history
+    assert flat.stepsize_mean[0] == pytest.approx(0.1 / 4) and flat.train_loss[0] < 9
+
+
+def test_a_single_local_step_shows_nothing_so_it_is_short():
+    """F = (w - 3)^2 has (F - 0) / F'^2 = 1/4 everywhere."""
+    inputs = torch.ones(20, 1).double()
+    model = torch.nn.Linear(1, 1, bias=False).double()
+    options = {"rounds": 2, "local_steps": 1, "batch_size": None, "loss": torch.nn.functional.mse_loss}
+    history = fedsps.train(model, [(inputs, 3 * inputs)] * 2, algorithm=fedsps.FedPolyak(), **options).history
+    assert history.stepsize_mean.tolist() == pytest.approx([0.003 / 4, 1.1 * 0.003 / 4])
 
 
 @pytest.mark.parametrize("name", ["memory", "largest"])

@@ -344,28 +344,39 @@ def plateau(
     least_gain=0.1,
     least_rest=20,
     unclear_rounds=40,
+    bold=0.1,
+    holds=0.85,
     server=None,
 ):
     started, move = False, server() if server else lambda x, deltas: x + mean(deltas)
     x, shared, factor, grow, look, before = START, None, 1.0, growth, least, np.zeros(DIM)
     seen, turns, gaps, norms, every, rise_of = [], [], [], [], [], None
+    share = initial if run.tau == 1 else bold
     for cohort in run.cohorts():
-        ys, firsts, losses, squares = [], [], [], []
+        ys, firsts, first_squares, losses, squares = [], [], [], [], []
         for i in cohort:
             y = x
             for step in range(run.tau):
                 f, g = run.visit(i, y)
-                firsts += [f] if step == 0 else []
+                firsts, first_squares = (
+                    ([*firsts, f], [*first_squares, g @ g]) if step == 0 else (firsts, first_squares)
+                )
                 losses, squares = [*losses, f], [*squares, g @ g]
                 ratio = f / (2 * scale * g @ g)
-                run.rates[-1].append(initial * ratio if shared is None else min(shared, safety * ratio))
+                run.rates[-1].append(share * ratio if shared is None else min(shared, safety * ratio))
                 y = y - run.rates[-1][-1] * g
             ys.append(y)
+        left = np.mean(losses) / np.mean(squares) / (np.mean(firsts) / np.mean(first_squares))
+        if shared is None and run.tau > 1 and share > initial and (left < holds or np.mean(losses) > np.mean(firsts)):
+            run.took(failed=True, rose=left >= holds)
+            share = initial
+            yield x
+            continue
         seen, gaps, norms = [*seen, np.mean(firsts)], [*gaps, np.mean(losses)], [*norms, np.mean(squares)]
         ages = (1 - 1 / memory) ** np.arange(len(gaps))[::-1]
         change, best = mean(ys) - x, ages @ gaps / (2 * scale * ages @ norms)
         turns.append(change @ before / np.linalg.norm(change) / np.linalg.norm(before) if before.any() else 0.0)
-        before, shared = change, initial * best if shared is None else shared
+        before, shared = change, share * best if shared is None else shared
         every.append(np.mean(firsts))
         recent = every[0]
         for one in every[1:]:
@@ -516,10 +527,10 @@ DELTA = {"initial": 0.3, "gamma": 0.5, "delta": 0.5, "server_stepsize": 0.8}
 LOCAL = {"client_stepsize": 0.03, "b1": 0.6, "b2": 0.8, "eps": 0.01}
 MIME = {"client_stepsize": 0.2, "momentum": 0.5}
 WATCHED = {"growth": 3.0, "rise": 1.2, "fast": 0.4, "least": 3}
-SHORT = {"scale": 0.2, "initial": 1.0, "safety": 4.0, "memory": 1.0, "drop": 0.7, "turn": 0.01}
+SHORT = {"scale": 0.2, "bold": 1.0, "safety": 4.0, "memory": 1.0, "drop": 0.7, "turn": 0.01}
 FALLING = SHORT | WATCHED | {"drop": 0.5, "turn": 0.02, "growth": 9.0, "least_fall": 0.02, "patience": 0.6}
-FAR = SHORT | WATCHED | {"initial": 0.3, "drop": 0.3, "least_fall": 0.02, "patience": 0.6}
-HARM = {"scale": 0.3, "initial": 0.1, "growth": 1.5, "safety": 1.5, "memory": 3.0, "rise": 2.0, "drop": 0.7, "least": 3}
+FAR = SHORT | WATCHED | {"bold": 0.3, "drop": 0.3, "least_fall": 0.02, "patience": 0.6}
+HARM = {"scale": 0.3, "bold": 0.1, "growth": 1.5, "safety": 1.5, "memory": 3.0, "rise": 2.0, "drop": 0.7, "least": 3}
 CASES = {
     "avg": case(fedsps.FedAvg, averaging, **SLOW),
     "avgm": case(fedsps.FedAvgM, averaging, {"beta": 0.9}),
@@ -569,7 +580,11 @@ CASES = {
     "plateau-slow": case(
         watching, plateau, growth=1.5, least_fall=0.02, patience=40.0, least=3, unclear_rounds=6, turn=0.9
     ),
-    "plateau-early": case(watching, plateau, least_fall=0.5, least_gain=0.6, least_rest=6, fast=0.9, least=3),
+    "plateau-early": case(
+        watching, plateau, initial=0.003, least_fall=0.5, least_gain=0.6, least_rest=6, fast=0.9, least=3
+    ),
+    "plateau-failed": case(watching, plateau, bold=0.1, holds=0.99, least=3),
+    "plateau-rose": case(watching, plateau, bold=6.0, least=3),
     "polyak": case(fedsps.FedPolyak, plateau, {"server": extrapolation}, partial(polynomial, power=8)),
     "polyak-set": case(fedpolyak, plateau, {"server": extrapolation}, partial(polynomial, power=8), **FAR),
     "adasps": case(partial(by_rule, AdaSPS), adasps),
@@ -664,6 +679,11 @@ def test_exchanges(name, engine):
 def test_the_oracle_takes_every_branch(name):
     seen = solved(name, 5, None)[0].seen
     assert all(seen[branch] > 0 for branch in BRANCHES[name].split()), seen
+
+
+def test_the_oracle_takes_first_rounds_that_fail_and_that_do_not():
+    assert [solved("plateau-failed", *way)[0].seen["failed"] for way in ((5, None), (5, 3))] == [0, 1]
+    assert [solved("plateau-rose", *way)[0].seen["rose"] for way in WAYS if way[0] > 1] == [1] * 2
 
 
 @pytest.mark.parametrize("name", ["yogi", "yogi-set", "top-k", "top-k-set", "sign", "sign-set"])

@@ -229,7 +229,7 @@ def test_bounded_scalars_leave_a_client_and_what_the_rule_can_do_without_does_no
     ("name", "same"),
     [
         ("fedexp", "fedexp"),
-        ("fedpolyak", "common:cap=1e9+diagonal+polyaverage"),
+        ("fedpolyak", "common:cap=1e9,safety=8+diagonal+polyaverage"),
         (
             "plateau:initial=1+diagonal",
             "common:initial=1,cap=1e9,safety=8+diagonal",

@@ -136,12 +136,12 @@ def test_equals_the_plain_mean(name, algorithm, cohort, rounds, tmp_path):
 @pytest.mark.parametrize(
     ("name", "cohort", "scalars", "received", "settings"),
     [
-        ("fedpolyak", 0, 5, 1, {}),
-        ("fedpolyak", 3, 5, 1, {}),
+        ("fedpolyak", 0, 5, 2, {}),
+        ("fedpolyak", 3, 5, 2, {}),
         ("fedexp:client_stepsize=0.05", 0, 1, 0, {}),
         # the reported ratios and losses decide its stepsize from the second round on; these numbers are of a run
         # that amplifies the rounding least (from initial=1 and 0.1 it grows twentyfold and more)
-        ("plateau:initial=0.3,growth=3,least_rounds=3+diagonal", 0, 5, 1, {"clipping_range": 32.0}),
+        ("plateau:bold=0.3,growth=3,least_rounds=3+diagonal", 0, 5, 2, {"clipping_range": 32.0}),
     ],
 )
 def test_scalars_and_the_broadcast_travel_too(name, cohort, scalars, received, settings, tmp_path):
@@ -463,7 +463,7 @@ def told(**numbers):
         ("first_gap", 1e300, 1e12),
         ("gradient_sq", 1e300, 1e12),
         ("first_gap", -5.0, 0.0),
-        ("log_ratio", 1e9, 30.0),
+        ("first_gradient_sq", 1e300, 1e12),
         ("delta_norm_sq", 1e20, 15 * 8.0**2),
     ],
 )
@@ -484,12 +484,12 @@ def test_a_scalar_beyond_its_range_is_clipped_and_counted(name, value, end, tmp_
     spoil[2] = lie
     after = run(Grid(tmp_path / "lie"), tmp_path / "lie", algorithm="fedpolyak", rounds=1)
     assert means[1][name].item() == pytest.approx(means[0][name].item() + (end - honest[0]) / 5, rel=1e-12)
-    clipped = "values of 1 clients were clipped at 8, or at the range of log_ratio, first_gap, gap, gradient_sq, delta_norm_sq"
+    clipped = "values of 1 clients were clipped at 8, or at the range of first_gap, first_gradient_sq, gap, gradient_sq, delta_norm_sq"
     assert before.history["events"].tolist() == [""] and after.history["events"].tolist() == [clipped]
 
 
 def test_a_client_with_a_scalar_that_is_no_number_leaves_the_round(tmp_path, spoil):
-    spoil[2] = told(log_ratio=torch.nan)
+    spoil[2] = told(gap=torch.nan)
     result = run(Grid(tmp_path), tmp_path, algorithm="fedpolyak", rounds=1)
     assert result.history["events"].tolist() == ["client 2: its change or its loss is not finite"]
     assert result.history["clients"].tolist() == [4]

@@ -181,6 +181,13 @@ class Algorithm:
         return {name: bounds for ranges in stated for name, bounds in ranges.items()}
 
     @property
+    def privately(self) -> "Algorithm":
+        """The algorithm with the parts that runs with differential privacy have in their place."""
+        own = {name: part for name, part in self.composition.items() if isinstance(part, Part)}
+        other = {name: part.privately() for name, part in own.items()}
+        return self if other == own else self.with_parts(**other)
+
+    @property
     def in_span(self) -> bool:
         """Whether clients need no coordinates of vectors; see `Part.in_span`."""
         plain = self.penalty is None and self.compression is None

@@ -238,6 +238,10 @@ class Part:
         """The server's state before the first round; `x [d]` is its point."""
         return {}
 
+    def accept(self, state: Tensors, mean: Tensors) -> Tensors:
+        """The mean of the messages as all parts are to take it: a part may refuse a change, and put 0 in its place."""
+        return mean
+
     def absorb(self, state: Tensors, mean: Tensors, participation: float) -> Tensors:
         """The server's state after it has the mean of the messages."""
         return state
@@ -255,6 +259,10 @@ class Part:
         So they may be narrower here, and a scalar may be missing that `absorb` can do without.
         """
         return self.ranges(norm)
+
+    def privately(self) -> "Part":
+        """The part to take its place in runs with differential privacy; itself, if it bears the noise."""
+        return self
 
     def before(self, round: int) -> tuple[Exchange, ...]:
         """The exchanges that this part needs before the training of round 0, 1, ...; none by default."""

@@ -80,6 +80,8 @@ class Train(Exchange):
     def finish(self, state: Tensors, x: Tensor, mean: Tensors, participation: float) -> tuple[Tensor, Tensors]:
         """Each part absorbs the mean, then the server rule moves x."""
         for part in self.parts:
+            mean = part.accept(state, mean)
+        for part in self.parts:
             state = part.absorb(state, mean, participation)
         return self.server(state, x, mean)
 

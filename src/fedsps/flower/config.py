@@ -175,8 +175,9 @@ class RunConfig:
 
     @cached_property
     def built(self) -> Algorithm:
-        """The algorithm itself, composed of its parts."""
-        return self.named.build()
+        """The algorithm itself, composed of its parts; some are others under differential privacy."""
+        built = self.named.build()
+        return built.privately if self.clip_norm else built
 
     def setup(self, network: Network, data: ClientData) -> Setup:
         """The run over what is known here of the clients' data: a client knows its own, the server the sizes alone."""

@@ -64,16 +64,19 @@ class CommonStepsize(PolyakRule):
 
     def __call__(self, state: Tensors, seen: Seen) -> tuple[Tensor, Tensors]:
         """Return the common stepsize within its bounds, and add the ratio's logarithm up."""
-        return self.step(state, seen, self.gap(seen).clamp(min=0), norm_sq(seen.gradient))
-
-    def step(self, state: Tensors, seen: Seen, gap: Tensor, size: Tensor) -> tuple[Tensor, Tensors]:
-        """The same, given the gap and the gradient's squared norm, both `[...]`."""
-        ratio = polyak_ratio(gap, size) / (2 * self.scale)
-        shared = seen.received["stepsize"]
-        own = torch.where(shared.isinf(), self.initial * ratio, self.safety * ratio)
-        gamma = torch.minimum(shared, own).clamp(max=rounded(self.cap, ratio.dtype))
+        ratio = polyak_ratio(self.gap(seen).clamp(min=0), norm_sq(seen.gradient)) / (2 * self.scale)
         logs = ratio.log().clamp(-RANGE, RANGE)
-        return gamma, state | {"log_ratio": state["log_ratio"] + logs / seen.steps}
+        return self.within(seen, ratio), state | {"log_ratio": state["log_ratio"] + logs / seen.steps}
+
+    def within(self, seen: Seen, ratio: Tensor) -> Tensor:
+        """The common stepsize within the bounds that the batch's own ratio sets, `[...]`."""
+        shared = seen.received["stepsize"]
+        own = torch.where(shared.isinf(), self.first_share(seen) * ratio, self.safety * ratio)
+        return torch.minimum(shared, own).clamp(max=rounded(self.cap, ratio.dtype))
+
+    def first_share(self, seen: Seen) -> Tensor | float:
+        """The share of its ratio that a step is while there is no common stepsize."""
+        return self.initial
 
     def conclude(self, state: Tensors, seen: Seen, delta: Tensor) -> tuple[Tensors, Tensors]:
         """Send the mean of `log ratio` over the local steps of the round."""
@@ -90,8 +93,5 @@ class CommonStepsize(PolyakRule):
     def absorb(self, state: Tensors, mean: Tensors, participation: float) -> Tensors:
         """The next round's stepsize."""
         wanted = mean["log_ratio"].exp()
-        return state | {"stepsize": torch.minimum(self.growth * self.last(state, wanted), wanted)}
-
-    def last(self, state: Tensors, ratio: Tensor) -> Tensor:
-        """The round's stepsize: where there was none, what the clients took of the ratio instead."""
-        return torch.where(state["stepsize"].isinf(), self.initial * ratio, state["stepsize"])
+        last = torch.where(state["stepsize"].isinf(), self.initial * wanted, state["stepsize"])
+        return state | {"stepsize": torch.minimum(self.growth * last, wanted)}

@@ -1,6 +1,6 @@
 """A common stepsize that finds its own scale: larger while the loss falls fast, smaller where it no longer falls."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import ClassVar
 
 import torch
@@ -8,17 +8,18 @@ from torch import Tensor
 
 from fedsps.checks import at_least, count, fraction, positive
 from fedsps.core.contract import Ranges, Seen
-from fedsps.core.vectors import Tensors, norm_sq, scalars
+from fedsps.core.vectors import Tensors, norm_sq, scalars, times
 from fedsps.errors import ConfigurationError
 from fedsps.rules.common_stepsize import CommonStepsize
+from fedsps.rules.polyak import polyak_ratio
 
 __all__ = ["PlateauStepsize"]
 
 LINE = ("line_rounds", "line_time", "line_loss", "line_tt", "line_tl", "line_ll")
 """The sums of a straight line through some rounds' losses: how many, both means, and the centred products."""
 
-SENT = ("first_gap", "gap", "gradient_sq")
-"""What clients report beside the mean of log ratio, which is for private federations alone."""
+SENT = ("first_gap", "first_gradient_sq", "gap", "gradient_sq")
+"""What clients report: at their first local step, and as means over all of them."""
 
 MOST = 1e12  # of these, where a sum must know a bound
 LEAST = 1e-6  # of s, so that it can come back
@@ -30,22 +31,28 @@ class PlateauStepsize(CommonStepsize):
     """The common stepsize with the largest guaranteed progress, times a factor s that the server moves by the loss.
 
         a client's step     gamma = min( Gamma, cap, safety ratio ),    ratio = (F_i - lower_i) / (2 scale ||g||^2)
-                            gamma = min( cap, initial ratio )           while there is no Gamma: in the first round
-        a client reports    the means of F_i - lower_i and of ||g||^2 over its local steps, and F_i - lower_i at the
-                            first of them
+                            gamma = min( cap, share ratio )             while there is no Gamma: in the first round
+        a client reports    the means of F_i - lower_i and of ||g||^2 over its local steps, and both at the first of
+                            them
         the server          best = mean of F_i - lower_i / (2 scale mean of ||g||^2),    over about `memory` rounds
-                            Gamma <- min( max( growth Gamma, gained ), s best ),    initial best in place of no Gamma
+                            Gamma <- min( max( growth Gamma, gained ), s best ),    share best in place of no Gamma
                             gained = min( (1 - loss now / loss of the first round) best, 4 Gamma ),    0 if growth is 1
+        the first round     share = bold; it fails if over all local steps the mean of F_i - lower_i is above that over
+                            the first of them, or its ratio to the mean of ||g||^2 is below `holds` times that over the
+                            first: then nothing moves, there is no Gamma yet, and share = initial from now on
 
     The progress that convex clients guarantee, `sum gamma (F - lower) - gamma^2 ||g||^2 / 2` over all their steps (see
     `DiagonalExtrapolation`), is largest at `gamma = best`, and positive up to twice that. A geometric mean of ratios,
     as `CommonStepsize` has it, is ruled by clients that fit already: their ratios are large, and say little.
 
-    The start is short, since networks begin on a plateau and die of long steps there: `best` is large where gradients
-    are small. The share of the loss that is gone tells when that is over, and a convex problem does not wait: a round
-    of short steps takes up to `steps Gamma / (2 best)` of the loss off, so that `gained` grows geometrically. (The loss
-    now is a moving mean of the first local steps' losses, in which a round counts as much as all before it.) Gamma, and
-    all that decides on it, is made of ratios: the loss may be in any units, and the inputs of any size.
+    The first round is a rehearsal. Some networks begin on a plateau and die of long steps there: gradients are small,
+    `best` is large, and falls a thousandfold as soon as it is acted upon. Whether that is so shows on the way: where a
+    loss is as steep as its gradient promises, it falls over the local steps, and the ratio changes little. (With a
+    single local step nothing shows, and the share is `initial`.) After a start that had to be short, the share of the
+    loss that is gone tells when longer steps are safe: a round of short steps takes up to `steps Gamma / (2 best)` of
+    the loss off, so that `gained` grows geometrically where the loss is convex. (The loss now is a moving mean of the
+    first local steps' losses, in which a round counts as much as all before it.) Gamma, and all that decides on it, is
+    made of ratios: the loss may be in any units, and the inputs of any size.
 
     A Polyak stepsize is as right as its `lower`, and a guarantee for convex clients says what is safe, not what is best
     for a network. So the server looks at the line through the first local steps' losses since its last decision, whose
@@ -89,14 +96,14 @@ class PlateauStepsize(CommonStepsize):
     Where growth is what limits Gamma, the s in force is `Gamma / best`, which may be far below s: a rest brings s down
     to where it acts, and `growth` is 1 until the loss falls again, or rests while changes agree.
 
-    It needs a server rule to which clients send their change. Where a federation is private, clients send the mean of
-    log ratio alone, and this is `CommonStepsize` with this cap and safety.
+    It needs a server rule to which clients send their change. Where a federation is private this is `CommonStepsize`,
+    with this cap, start and safety (`privately`).
 
     Args:
         scale: c; 1/2 is the plain ratio.
         cap: the largest stepsize; so large that it does not bind.
         lower: l*, a lower bound of the losses, one number or one for each client.
-        initial: the share of its ratio that a step is in the first round.
+        initial: the share of its ratio that a step is in the first round, where `bold` fails.
         growth: how many times larger Gamma may be than a round before.
         safety: how many times the batch's own ratio a step may be.
         memory: rounds over which the means are taken, those before counting less and less; 1 is the last one alone.
@@ -111,12 +118,15 @@ class PlateauStepsize(CommonStepsize):
         least_gain: the share of the first loss that is gone when the start is over, for good.
         least_rest: rounds that a rest must last before that.
         unclear_rounds: of a line without a trend that bring s down.
+        bold: the share that is tried in the first round.
+        holds: how much of the first step's ratio must be left over the local steps of that round.
     """
 
     in_span: ClassVar[bool] = True
     in_sweep: ClassVar[bool] = True
     word: ClassVar[str] = "plateau"
-    sends: ClassVar[tuple[str, ...]] = ("log_ratio", *SENT)
+    receives: ClassVar[tuple[str, ...]] = ("stepsize", "share")
+    sends: ClassVar[tuple[str, ...]] = SENT
     cap: float = 1e9
     safety: float = 8.0
     memory: float = 30.0
@@ -131,16 +141,19 @@ class PlateauStepsize(CommonStepsize):
     least_gain: float = 0.1
     least_rest: int = 20
     unclear_rounds: int = 40
+    bold: float = 0.1
+    holds: float = 0.85
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("rise", "fast", "least_fall", "patience"):
+        for name in ("rise", "fast", "least_fall", "patience", "bold"):
             positive(name, getattr(self, name))
         for name in ("memory", "largest"):
             at_least(name, getattr(self, name), 1)
         fraction("drop", self.drop)
         fraction("turn", self.turn)
         fraction("least_gain", self.least_gain)
+        fraction("holds", self.holds)
         count("least_rounds", self.least_rounds, least=3)
         count("least_rest", self.least_rest)
         count("unclear_rounds", self.unclear_rounds)
@@ -157,48 +170,65 @@ class PlateauStepsize(CommonStepsize):
             "started",
             "risen_spread",
         )
-        start = {"factor": 1.0, "growth": self.growth, "next_look": float(self.least_rounds)}
+        start = {"share": self.bold, "factor": 1.0, "growth": self.growth, "next_look": float(self.least_rounds)}
         values = dict.fromkeys(zero, 0.0) | start | {"risen_loss": torch.inf, "risen_factor": 1.0}
         kept = {name: scalars(x, value) for name, value in values.items()}
         return super().server_init(x) | kept | {"last_change": torch.zeros_like(x)}
 
     def begin(self, state: Tensors, x: Tensor) -> Tensors:
         """No loss has been seen in this round."""
-        return super().begin(state, x) | {name: scalars(x, 0.0) for name in SENT}
+        return state | {name: scalars(x, 0.0) for name in SENT}
 
     def __call__(self, state: Tensors, seen: Seen) -> tuple[Tensor, Tensors]:
         """Return the common stepsize within its bounds; what it is made of is added up for the report."""
         gap, size = self.gap(seen).clamp(min=0), norm_sq(seen.gradient)
-        gamma, state = self.step(state, seen, gap, size)
+        gamma = self.within(seen, polyak_ratio(gap, size) / (2 * self.scale))
         news = {
             "first_gap": gap if seen.step == 0 else state["first_gap"],
+            "first_gradient_sq": size if seen.step == 0 else state["first_gradient_sq"],
             "gap": state["gap"] + gap / seen.steps,
             "gradient_sq": state["gradient_sq"] + size / seen.steps,
         }
         return gamma, state | news
 
     def conclude(self, state: Tensors, seen: Seen, delta: Tensor) -> tuple[Tensors, Tensors]:
-        """Send the means over the local steps, and the first step's gap."""
-        message, state = super().conclude(state, seen, delta)
-        return message | {name: state[name] for name in SENT}, state
+        """Send the means over the local steps, and what they are made of at the first."""
+        return {name: state[name] for name in SENT}, state
 
     def ranges(self, norm: float) -> Ranges:
-        """Gaps and squared norms are not below 0, and have no largest value of their own: one far above all of use.
+        """Gaps and squared norms are not below 0, and have no largest value of their own: one far above all of use."""
+        return dict.fromkeys(SENT, (0.0, MOST))
 
-        Under differential privacy they are left out (`private_ranges` is that of the common stepsize).
-        """
-        return super().ranges(norm) | dict.fromkeys(SENT, (0.0, MOST))
+    def privately(self) -> CommonStepsize:
+        """The geometric mean of the ratios, from the careful start on: losses have no range that noise could cover."""
+        names = [one.name for one in fields(CommonStepsize)]
+        return CommonStepsize(**{name: getattr(self, name) for name in names})
+
+    def first_share(self, seen: Seen) -> Tensor | float:
+        """What the server tries; a single local step would not show whether that is too much."""
+        return seen.received["share"] if seen.steps > 1 else self.initial
+
+    def fails(self, state: Tensors, mean: Tensors) -> Tensor:
+        """Whether there is no stepsize yet, and the bold steps did not do what the gradients promised, `[...]`."""
+        after, before = mean["gap"] * mean["first_gradient_sq"], mean["first_gap"] * mean["gradient_sq"]
+        is_wrong = (after < self.holds * before) | (mean["gap"] > mean["first_gap"])
+        return state["stepsize"].isinf() & (state["share"] > self.initial) & is_wrong
+
+    def accept(self, state: Tensors, mean: Tensors) -> Tensors:
+        """No change in a round that fails."""
+        if "delta" not in mean:
+            raise ConfigurationError("the plateau stepsize needs a server rule to which clients send delta, as average")
+        kept = (~self.fails(state, mean)).to(mean["delta"].dtype)
+        return mean | {"delta": times(kept, mean["delta"])}  # what is no number stays none
 
     def absorb(self, state: Tensors, mean: Tensors, participation: float) -> Tensors:
         """The next round's stepsize and factor; after a decision a new line begins."""
-        if "first_gap" not in mean:
-            return super().absorb(state, mean, participation)
-        if "delta" not in mean:
-            raise ConfigurationError("the plateau stepsize needs a server rule to which clients send delta, as average")
-        kept = {f"kept_{name}": (1 - 1 / self.memory) * state[f"kept_{name}"] + mean[name] for name in SENT[1:]}
+        kept = {f"kept_{name}": (1 - 1 / self.memory) * state[f"kept_{name}"] + mean[name] for name in SENT[2:]}
         is_blind = (kept["kept_gap"] == 0) | (kept["kept_gradient_sq"] == 0)  # no ratio has been seen
         best = (kept["kept_gap"] / (2 * self.scale * kept["kept_gradient_sq"])).masked_fill(is_blind, torch.inf)
-        last = self.last(state, best)
+        is_single = (mean["gap"] == mean["first_gap"]) & (mean["gradient_sq"] == mean["first_gradient_sq"])
+        share = torch.where(is_single, self.initial, state["share"])
+        last = torch.where(state["stepsize"].isinf(), share * best, state["stepsize"])
 
         is_new = state["first_loss"] == 0
         first = torch.where(is_new, mean["first_gap"], state["first_loss"])
@@ -240,9 +270,12 @@ class PlateauStepsize(CommonStepsize):
         gained = torch.minimum(gone * best, AT_ONCE * last)
         gained = gained.masked_fill(is_blind | (first == 0) | (growth == 1), 0.0)
         stepsize = torch.minimum(torch.maximum(growth * last, gained), moved * best)
-        news = {"factor": moved, "stepsize": stepsize, "growth": growth, "last_change": mean["delta"]}
-        news |= {"first_loss": first, "recent_loss": recent, "started": started, "next_look": next_look}
-        return state | kept | line | risen | news
+        news = {"factor": moved, "stepsize": stepsize, "growth": growth, "started": started, "next_look": next_look}
+        news |= kept | line | risen | {"first_loss": first, "recent_loss": recent}
+        fails = self.fails(state, mean)
+        kept_or_new = {name: torch.where(fails, state[name], value) for name, value in news.items()}
+        share = torch.where(fails, self.initial, state["share"])
+        return state | kept_or_new | {"share": share, "last_change": mean["delta"]}
 
 
 def cosine(one: Tensor, other: Tensor) -> Tensor:
