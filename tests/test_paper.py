@@ -236,6 +236,37 @@ def test_a_tuned_line_is_judged_on_a_loss_with_the_winner_by_that_loss(tmp_path,
     assert {winner.on for winner in again.winners.values()} == {("train_loss",), ("cohort_loss",)}
 
 
+def test_what_a_search_chose_outlives_a_stretch_that_ends_before_its_panel_is_complete(tmp_path, monkeypatch):
+    page, job, folder = two_panels(), Job("", "paper", 2, tmp_path / "runs"), tmp_path / "page"
+
+    def ended(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(execute, "run_all", ended)
+        reproduce_page(page, job, folder)
+    assert [path.name for path in folder.iterdir()] == ["convex-searches.json"]
+    there = known([page], page, "paper", folder)
+    assert {(pick, column) for _, pick, column in there.winners} == {("best", "train_loss"), ("best", "cohort_loss")}
+    search = execute.searched
+    monkeypatch.setattr(execute, "searched", None)
+    later = replace(job, runs=tmp_path / "other", known=there)
+    again = reproduce_page(page, later, folder).records
+    monkeypatch.setattr(execute, "searched", search)
+    plain = reproduce_page(page, replace(job, runs=tmp_path / "third"), tmp_path / "plain").records
+    assert {key: winner.chosen for key, winner in again.winners.items()} == {
+        key: winner.chosen for key, winner in plain.winners.items()
+    }
+    assert again.cost.trials == plain.cost.trials and not (folder / "convex-searches.json").exists()
+
+
+def test_damaged_notes_of_searches_are_refused_by_name(tmp_path):
+    for text in ('{"searches": [{}]}', '{"searches": 3}', "[]", "{"):
+        (tmp_path / "convex-searches.json").write_text(text)
+        with pytest.raises(DataError, match="convex-searches.json"):
+            known([two_panels()], two_panels(), "paper", tmp_path)
+
+
 def test_a_page_is_judged_by_its_tables_alone(tmp_path):
     """What is judged first and what is judged again from the tables are the same numbers, to the last digit."""
     page = two_panels()

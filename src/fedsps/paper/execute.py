@@ -132,6 +132,8 @@ def winners_of(panel: Panel, line: Line, tuned: Tuned, job: Job) -> dict[str, Wi
         if winner is None:
             trials = searched(panel, line, tuned, job)
             winner = winner_of(trials if column == LOSSES[0] else trials.scored_by(column, job.runs), tuned.pick)
+            if job.note is not None:
+                job.note(replace(winner, on=(column,)), tuned.pick)
         same = next((name for name, other in found.items() if other.chosen == winner.chosen), label)
         found[same] = replace(winner, on=(*(found[same].on if same in found else ()), column))
     return found

@@ -145,6 +145,7 @@ class Job:
         report: who is told how far it is.
         known: what is taken from tables.
         until: when no further panel is begun, by `time.monotonic`; None: all of them are run.
+        note: called with what a search chose, and which of its points that is, as soon as it is known.
     """
 
     page: str
@@ -155,6 +156,7 @@ class Job:
     report: Report | None = None
     known: Known = Known()
     until: float | None = None
+    note: "Callable[[Winner, str], None] | None" = None
 
     @property
     def is_over(self) -> bool:

@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import get_args
@@ -30,7 +31,7 @@ from fedsps.errors import (
 from fedsps.paper.document import document, verdict_table
 from fedsps.paper.execute import noting, train
 from fedsps.paper.page import Job, Known, Page, Panel, Records, Report, Scale, Verdict
-from fedsps.paper.stored import known, stored
+from fedsps.paper.stored import SEARCHES, forget_winners, known, note_winner, stored
 from fedsps.paper.written import Reproduction, plain, write
 from fedsps.report import intervals, plot
 from fedsps.runs.checkpoint import FAILURE
@@ -86,6 +87,7 @@ def reproduce(
     Runs are cached: a second call draws without training, an interrupted one goes on where it stopped. The document
     shows every page that lies in the output folder, so pages may be run one by one, and at scales of their own. What
     takes longer than a machine is there can be run in stretches: `minutes` ends one, and `add` goes on with its tables.
+    What a search chose is written down at once (`PAGE-searches.json`), and taken up by `add` too.
 
     Args:
         *pages: their names; all if none is given.
@@ -207,11 +209,13 @@ def reproduce_page(page: Page, job: Job, folder: Path) -> Reproduction:
         job: scale, seeds, folder of the runs, and how they are run.
         folder: where the files go.
     """
-    panels = page.panels(job.scale)
-    records = (page.compute or train)(panels, replace(job, page=page.name))
+    panels, searches = page.panels(job.scale), folder / SEARCHES.format(page.name)
+    folder.mkdir(parents=True, exist_ok=True)
+    records = (page.compute or train)(panels, replace(job, page=page.name, note=partial(note_winner, searches)))
     if records.runs:  # a stretch may have ended before all were complete
         panels = [panel for panel in panels if panel.name in records.runs]
     write(Reproduction(page, job.scale, job.seeds, panels, records, [], []), folder)
+    forget_winners(searches, records.winners.values())
     return replace(judge_again(page, folder), records=records)
 
 

@@ -5,7 +5,7 @@ those that were evaluated, in six digits. So a claim that is written anew can be
 page that takes days can be run in stretches, on machines that share nothing but its tables.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,12 @@ from fedsps.errors import DataError
 from fedsps.methods.notation import Named, named
 from fedsps.paper.document import read
 from fedsps.paper.page import LOSSES, PARTS, SECONDS, Cost, Known, Page, Records, Scale, Winner
+from fedsps.runs.files import read_json, write_json
 from fedsps.runs.result import Result
 from fedsps.runs.spec import Spec
 
 KEYS = ["panel", "line", "seed"]
+SEARCHES = "{}-searches.json"  # by page: what searches chose whose panels were not complete when that was known
 
 
 def stored(page: Page, folder: Path) -> tuple[Mapping[str, Any], Records]:
@@ -70,7 +72,7 @@ def known(pages: Sequence[Page], asked: Page, scale: Scale, folder: Path) -> Kno
     """What the tables in the folder hold that a page can be made of: runs, and the winners of searches.
 
     Lines that an earlier version wrote do not say of which parts their algorithm was: their runs are left out. So are
-    those of pages that keep other rounds of a run.
+    those of pages that keep other rounds of a run. Searches that were noted when their panel was not complete count.
 
     Args:
         pages: all that may lie there.
@@ -83,6 +85,10 @@ def known(pages: Sequence[Page], asked: Page, scale: Scale, folder: Path) -> Kno
     winners: dict[tuple[str, str, str], Winner] = {}
     panels: set[tuple[str, str]] = set()
     for page in pages:
+        for noted in _noted(folder / SEARCHES.format(page.name)):
+            winner = _winner(noted)
+            if noted["parts"] == winner.chosen.parts:
+                winners |= {(winner.search, noted["search"]["pick"], column): winner for column in winner.on}
         if not (folder / f"{page.name}.json").is_file():
             continue
         found, records = stored(page, folder)
@@ -98,6 +104,49 @@ def known(pages: Sequence[Page], asked: Page, scale: Scale, folder: Path) -> Kno
                     winner, search = _winner(line), line["search"]
                     winners |= {(search["name"], search["pick"], column): winner for column in winner.on}
     return Known(runs, winners, frozenset(panels), seeds)
+
+
+def note_winner(path: Path, winner: Winner, pick: str) -> None:
+    """Add to a file what a search chose, so that it is not lost with a panel that is not completed.
+
+    Args:
+        path: the file, of the page's own.
+        winner: what was chosen.
+        pick: which of the search's points that is.
+    """
+    search = {"name": winner.search, "pick": pick, "on": list(winner.on)}
+    found = {
+        "algorithm": winner.chosen.name,
+        "tuned": dict(winner.chosen.parameters),
+        "parts": winner.chosen.parts,
+        "search": search | {"trials": winner.trials, "seconds": round(winner.seconds, 3)},
+    }
+    write_json(path, {"searches": [*_noted(path), found]})
+
+
+def forget_winners(path: Path, written: Iterable[Winner]) -> None:
+    """Remove such a file when all that it holds is among the winners that a page's tables have."""
+    there = {winner.search for winner in written}
+    if path.is_file() and all(noted["search"]["name"] in there for noted in _noted(path)):
+        path.unlink()
+
+
+def _noted(path: Path) -> list[dict[str, Any]]:
+    """The searches in such a file, if it is there.
+
+    Raises:
+        DataError: it is damaged.
+    """
+    if not path.is_file():
+        return []
+    noted: Any = read_json(path).get("searches")
+    try:
+        return [one for one in noted if _winner(one) and one["parts"] and one["search"]["pick"]]
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        raise DataError(
+            f"{path} does not hold searches as they were noted ({type(error).__name__}: {error}): bring it back as it "
+            "was written, or remove it, and they are made again"
+        ) from error
 
 
 def _winner(line: Mapping[str, Any]) -> Winner:
