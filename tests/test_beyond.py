@@ -440,7 +440,7 @@ def rehearsed(left, rise=1.0, share=0.1):
     return rule.absorb(state, mean, 1.0), mean["delta"].tolist()
 
 
-@pytest.mark.parametrize(("left", "rise"), [(0.84, 1.0), (2.0, 1.01)])
+@pytest.mark.parametrize(("left", "rise"), [(0.59, 1.0), (2.0, 1.01)])
 def test_bold_steps_on_whose_way_the_ratio_falls_or_the_loss_rises_move_nothing(left, rise):
     state, delta = rehearsed(left, rise)
     assert delta == [0.0, 0.0] and state["stepsize"].isinf() and state["share"].item() == pytest.approx(0.003)
@@ -449,9 +449,9 @@ def test_bold_steps_on_whose_way_the_ratio_falls_or_the_loss_rises_move_nothing(
 
 
 def test_bold_steps_that_do_what_the_gradients_promise_are_kept_and_careful_ones_always():
-    state, delta = rehearsed(0.86)
+    state, delta = rehearsed(0.61)
     assert delta == [1.0, 1.0] and state["share"].item() == 0.1
-    assert state["stepsize"].item() == pytest.approx(1.1 * 0.1 * 0.86)
+    assert state["stepsize"].item() == pytest.approx(1.1 * 0.1 * 0.61)
     state, delta = rehearsed(0.01, rise=2.0, share=0.003)
     assert delta == [1.0, 1.0] and state["stepsize"].item() == pytest.approx(1.1 * 0.003 * 0.01)
 

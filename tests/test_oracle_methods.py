@@ -345,7 +345,7 @@ def plateau(
     least_rest=20,
     unclear_rounds=40,
     bold=0.1,
-    holds=0.85,
+    holds=0.6,
     server=None,
 ):
     started, move = False, server() if server else lambda x, deltas: x + mean(deltas)

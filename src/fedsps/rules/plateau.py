@@ -142,7 +142,7 @@ class PlateauStepsize(CommonStepsize):
     least_rest: int = 20
     unclear_rounds: int = 40
     bold: float = 0.1
-    holds: float = 0.85
+    holds: float = 0.6
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -9,7 +9,9 @@ of the others, its stepsize growing past the optimum unnoticed, and what `Platea
 them; it then lost w8a by class twofold, and how the common stepsize is made, when the server looks at the loss, and
 what lets the factor be above 1 was chosen on seven more. The bound of the server's step, and
 what a look does that cannot tell a fall from noise, came when most cells had been run without them; they were chosen on
-`CHOSEN_ON`, and the second also on w8a and phishing by label with 20 local steps, which are no cells.
+`CHOSEN_ON`, and the second also on w8a and phishing by label with 20 local steps, which are no cells. So did what the
+first round does, which was chosen on LeNet and ResNet-18, however they are dealt, and on small networks that are no
+cells: no network counts for the bar any more, but all do for the case "all cells but the first four".
 
 The bar was set before any cell was run: as good as the best tuned rival on 95 % of the cells (B1), three times fewer
 rounds than tuned FedAvg on two thirds of them (B2), and no divergence (B3). It counts the cells that gave no default;
@@ -135,16 +137,20 @@ CHOSEN_ON = FIRST_FOUR | {
     *(Cell("w8a", "i.i.d."), Cell("ijcnn1", "by class"), Cell("phishing", "i.i.d.")),  # what a rest does
     *(Cell(data, "by class") for data in ("w8a", "a9a", "phishing")),  # how the common stepsize is made
     *(Cell("digits", "i.i.d."), Cell("mnist", "i.i.d.", 0.2), Cell("mnist", "by class", 0.2)),
-    Cell("mnist", "by class", network="LeNet"),
+    *(Cell("mnist", kind, network="LeNet") for kind in KINDS),
+    *(Cell("cifar10", kind, network="ResNet-18") for kind in ("i.i.d.", "by class")),  # what the first round does
 }
 """Where FedPolyak's defaults were chosen: not counted."""
-SEEN = {
-    *(Cell(data, kind, flipped) for data in DATA for kind in KINDS for flipped in (0.0, 0.2)),
-    *(Cell(data, kind, flipped, 1) for data in ("mnist", "a9a") for kind in KINDS for flipped in (0.0, 0.2)),
-    *(Cell("a9a", kind, flipped, 20) for kind in KINDS for flipped in (0.0, 0.2)),
-    *(Cell("mnist", "by class", local_steps=20), Cell("mnist", "Dirichlet 0.1", network="LeNet")),
-    *(Cell("cifar10", kind, network="ResNet-18") for kind in ("i.i.d.", "by class")),
-} - CHOSEN_ON
+SEEN = (
+    {
+        *(Cell(data, kind, flipped) for data in DATA for kind in KINDS for flipped in (0.0, 0.2)),
+        *(Cell(data, kind, flipped, 1) for data in ("mnist", "a9a") for kind in KINDS for flipped in (0.0, 0.2)),
+        *(Cell("a9a", kind, flipped, 20) for kind in KINDS for flipped in (0.0, 0.2)),
+        *(Cell("mnist", kind, flipped, 20) for kind in KINDS for flipped in (0.0, 0.2)),
+    }
+    - CHOSEN_ON
+    - {Cell("mnist", "by class", 0.2, 20)}
+)
 """Where a form of FedPolyak was tried before it was final: counted, and marked."""
 BAR = "cells that gave no default"
 LEFT_OUT = {BAR: CHOSEN_ON, "all cells but the first four": FIRST_FOUR, "cells never seen": CHOSEN_ON | SEEN}
