@@ -18,6 +18,9 @@ from fedsps.rules import (
     TopK,
 )
 
+BEGUN_ANEW = Algorithm(  # its first round is too bold for small batches: see test_sweep
+    stepsize=PlateauStepsize(bold=1.0, holds=0.1), server=DiagonalExtrapolation(), output=PolynomialAverage()
+)
 ALGORITHMS = {
     "fedavg": fedsps.FedAvg(client_stepsize=0.05),
     "fedavg, server stepsize": fedsps.FedAvg(client_stepsize=0.05, server_stepsize=0.7),
@@ -62,6 +65,7 @@ ALGORITHMS = {
     "sps, diagonal, momentum": Algorithm(stepsize=SPS(), server=DiagonalExtrapolation(forget=0.01, momentum=0.9)),
     "plateau": Algorithm(stepsize=PlateauStepsize(bold=0.05, least_rounds=3, rise=1.2, memory=3.0)),
     "fedpolyak": fedsps.FedPolyak(),
+    "fedpolyak, begun anew": BEGUN_ANEW,
     "adasps": Algorithm(stepsize=AdaSPS()),
     "adasps, not monotone": Algorithm(stepsize=AdaSPS(scale=0.5, monotone=False)),
     "fedavg, top-k": Algorithm(stepsize=Constant(0.05), compression=TopK(share=0.3)),

@@ -461,7 +461,53 @@ def test_once_there_is_a_stepsize_no_round_is_refused():
     state, _ = rehearsed(1.0)
     mean = {"first_gap": one, "gap": one, "first_gradient_sq": one, "gradient_sq": 100 * one, "delta": one.expand(2)}
     assert torch.equal(rule.accept(state, mean)["delta"], one.expand(2))
-    assert rule.absorb(state, mean, 1.0)["share"].item() == 0.1
+    assert rule.absorb(state, mean, 1.0)["share"].item() == pytest.approx(0.003), "the rehearsal is over"
+
+
+def after(rounds, first_gap, local_steps=5):
+    """Whether a run begins anew after so many rounds of a loss of 1, the next of which begins at this loss."""
+    rule, one = PlateauStepsize(), torch.ones((), dtype=torch.float64)
+    state, change = rule.server_init(torch.full((2,), 7.0).double()), {"delta": torch.ones(2).double()}
+    less = 1 if local_steps == 1 else 0.9
+    seen = {"first_gap": one, "gap": less * one, "first_gradient_sq": one, "gradient_sq": less * one}
+    for _ in range(rounds):
+        state = rule.absorb(state, seen | change, 1.0)
+    later = {name: first_gap * value for name, value in seen.items()}
+    is_lost, start, learnt = rule.anew(state, later | change)
+    assert start.tolist() == [7.0, 7.0] and learnt["share"].item() == pytest.approx(0.003)
+    return bool(is_lost)
+
+
+def test_a_loss_that_doubles_after_the_bold_round_brings_the_run_back_to_its_start():
+    assert after(1, 2.01) and not after(1, 1.99)
+    assert not after(2, 9.0), "in the round after it alone"
+    assert not after(0, 9.0), "where there is a stepsize"
+    assert not after(1, 9.0, local_steps=1), "where the steps were bold"
+
+
+def test_a_first_loss_of_nothing_cannot_double():
+    rule, one = PlateauStepsize(), torch.ones((), dtype=torch.float64)
+    mean = {"first_gap": 0 * one, "gap": one, "first_gradient_sq": one, "gradient_sq": one, "delta": one.expand(2)}
+    state = rule.server_init(torch.zeros(2).double()) | {"share": 0.1 * one, "stepsize": one}
+    assert not rule.anew(rule.absorb(state, mean, 1.0) | {"share": 0.1 * one}, mean | {"first_gap": one})[0]
+
+
+def test_runs_that_begin_anew_do_so_one_by_one():
+    """Of two runs at once the one whose loss doubled is at its start again, metric and all; the other goes on."""
+    train = fedsps.FedPolyak().exchanges(0)[-1]
+    x, one = torch.zeros(2, 3).double(), torch.ones(2).double()
+    state = {name: value for part in train.parts for name, value in part.server_init(x).items()}
+    seen = {"first_gap": one, "gap": 0.9 * one, "first_gradient_sq": one, "gradient_sq": 0.9 * one}
+    seen |= {"delta": torch.ones(2, 3).double(), "delta_norm_sq": 3 * one}
+    x1, first = train.finish(state, x, seen, 1.0)
+    x2, second = train.finish(first, x1, seen | {"first_gap": torch.tensor([3.0, 1.0]).double()}, 1.0)
+    assert torch.equal(x2[0], x[0]) and not torch.equal(x2[1], x1[1])
+    assert second["squares"].tolist() == [[0.0] * 3, [2.0] * 3]
+    assert second["stepsize"][0].isinf() and second["stepsize"][1] > first["stepsize"][1]
+    assert second["share"].tolist() == pytest.approx([0.003] * 2)
+    for name, value in second.items():
+        if name != "share":
+            assert torch.equal(value[0], state[name][0]), name
 
 
 def plateau_network():

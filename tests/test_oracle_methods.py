@@ -348,9 +348,11 @@ def plateau(
     holds=0.6,
     server=None,
 ):
-    started, move = False, server() if server else lambda x, deltas: x + mean(deltas)
-    x, shared, factor, grow, look, before = START, None, 1.0, growth, least, np.zeros(DIM)
-    seen, turns, gaps, norms, every, rise_of = [], [], [], [], [], None
+    def first():
+        move = server() if server else lambda x, deltas: x + mean(deltas)
+        return START, move, None, 1.0, growth, least, np.zeros(DIM), [], [], [], [], [], None, False
+
+    x, move, shared, factor, grow, look, before, seen, turns, gaps, norms, every, rise_of, started = first()
     share = initial if run.tau == 1 else bold
     for cohort in run.cohorts():
         ys, firsts, first_squares, losses, squares = [], [], [], [], []
@@ -369,6 +371,12 @@ def plateau(
         left = np.mean(losses) / np.mean(squares) / (np.mean(firsts) / np.mean(first_squares))
         if shared is None and run.tau > 1 and share > initial and (left < holds or np.mean(losses) > np.mean(firsts)):
             run.took(failed=True, rose=left >= holds)
+            share = initial
+            yield x
+            continue
+        if shared is not None and len(every) == 1 and share > initial and np.mean(firsts) > 2 * every[0]:
+            run.took(lost=True)
+            x, move, shared, factor, grow, look, before, seen, turns, gaps, norms, every, rise_of, started = first()
             share = initial
             yield x
             continue
@@ -587,6 +595,9 @@ CASES = {
     "plateau-rose": case(watching, plateau, bold=6.0, least=3),
     "polyak": case(fedsps.FedPolyak, plateau, {"server": extrapolation}, partial(polynomial, power=8)),
     "polyak-set": case(fedpolyak, plateau, {"server": extrapolation}, partial(polynomial, power=8), **FAR),
+    "polyak-lost": case(
+        fedpolyak, plateau, {"server": extrapolation}, partial(polynomial, power=8), scale=0.2, bold=2.0, least=3
+    ),
     "adasps": case(partial(by_rule, AdaSPS), adasps),
     "adasps-set": case(partial(by_rule, AdaSPS), adasps, scale=0.3, cap=2.0, monotone=False),
     "diagonal": case(extrapolating, diagonal, client_stepsize=0.03),
@@ -615,6 +626,7 @@ BRANCHES = {  # that must be taken in five local steps of all clients
     "plateau-early": "early unsure lasting",
     "polyak": "fast gained grown",
     "polyak-set": "fast limited falls grown back",
+    "polyak-lost": "lost fast gained",
     "diagonal-most": "bounded whole",
     **dict.fromkeys(["adasps", "adasps-set"], "bound own"),
     **dict.fromkeys(["prox-sps", "prox-sps-set", "power-3"], "capped polyak"),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import make_clients
-from registry import ALGORITHMS
+from registry import ALGORITHMS, BEGUN_ANEW
 from torch import nn
 
 import fedsps
@@ -19,6 +19,7 @@ from fedsps.engine.setup import Setup
 from fedsps.engine.sweep import Sweep
 from fedsps.model import span
 from fedsps.model.logistic import network_of
+from fedsps.rules import PlateauStepsize
 from fedsps.runs.parallel import run_all
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
@@ -128,6 +129,17 @@ def test_every_algorithm_with_seeds(name, kind):
     chosen, seeds = [settings[setting] for setting, _ in runs], [seed for _, seed in runs]
     for one, algorithm, seed in zip(Sweep(setups, chosen, seeds, tests).run(), chosen, seeds, strict=True):
         assert_as_alone([one], [algorithm], models[seed], splits[seed], test=splits[seed][0], seed=seed, **plan)
+
+
+def test_of_runs_at_once_those_that_must_begin_anew_do(monkeypatch):
+    rules = [replace(BEGUN_ANEW.stepsize, bold=bold, initial=share) for bold, share in ((1.0, 0.003), (0.1, 0.01))]
+    algorithms = [replace(BEGUN_ANEW, stepsize=rule) for rule in rules]
+    clients, lost, original = make_clients(), [], PlateauStepsize.anew
+    monkeypatch.setattr(PlateauStepsize, "anew", lambda *given: lost.append(original(*given)) or lost[-1])
+    model, settings = fedsps.LogisticRegression(4, 3).double(), {"rounds": 4, "batch_size": 5}
+    swept = sweep(algorithms, model, clients, **settings).run()
+    assert lost[1][0].tolist() == [True, False], "in the second round, and one of the two"
+    assert_as_alone(swept, algorithms, model, clients, **settings)
 
 
 def test_seeds_of_one_data_set_are_evaluated_in_one_product():

@@ -246,6 +246,13 @@ class Part:
         """The server's state after it has the mean of the messages."""
         return state
 
+    def anew(self, state: Tensors, mean: Tensors) -> tuple[Tensor, Tensor, Tensors] | None:
+        """Whether the run has to begin anew, `[...]`, at which point, `[..., d]`, and what of the state it has learnt.
+
+        None, the default: it never has to.
+        """
+        return None
+
     def ranges(self, norm: float) -> Ranges:
         """Where the scalars lie that it sends, if no change is longer than `norm`; those beyond are clipped.
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedsps.core.contract import Exchange, LossAndGradient, Part, Trace, Work, observe
 from fedsps.core.kinds import Compression, Direction, Penalty, ServerRule, StepsizeRule
-from fedsps.core.vectors import Tensors, bytes_of, scalars, times
+from fedsps.core.vectors import Tensors, bytes_of, either, scalars, times
 
 
 @dataclass(frozen=True)
@@ -78,12 +78,19 @@ class Train(Exchange):
         return message, {name: state[name] for name in persistent}, trace
 
     def finish(self, state: Tensors, x: Tensor, mean: Tensors, participation: float) -> tuple[Tensor, Tensors]:
-        """Each part absorbs the mean, then the server rule moves x."""
+        """Each part absorbs the mean, then the server rule moves x; or the run begins anew, if the stepsize says so."""
         for part in self.parts:
             mean = part.accept(state, mean)
+        after = state
         for part in self.parts:
-            state = part.absorb(state, mean, participation)
-        return self.server(state, x, mean)
+            after = part.absorb(after, mean, participation)
+        x, after = self.server(after, x, mean)
+        anew = self.stepsize.anew(state, mean)
+        if anew is None or not anew[0].any():
+            return x, after
+        is_lost, start, learnt = anew
+        first = {name: value for part in self.parts for name, value in part.server_init(start).items()} | learnt
+        return either(is_lost, start, x), after | {name: either(is_lost, first[name], after[name]) for name in first}
 
     def bytes_up(self, message: Tensors) -> int:
         """A compressed delta takes what its code takes; everything else is sent as it is."""

@@ -64,6 +64,15 @@ def filled(x: Tensor, value: float | Tensor) -> Tensor:
     return value.unsqueeze(-1).expand_as(x).clone() if isinstance(value, Tensor) else torch.full_like(x, value)
 
 
+def either(is_one: Tensor, one: Tensor, other: Tensor) -> Tensor:
+    """The one or the other of two scalars `[...]` or two vectors `[..., d]`, at each place of the leading axes.
+
+    >>> either(torch.tensor([True, False]), torch.ones(2, 3), torch.zeros(2, 3)).sum(-1)
+    tensor([3., 0.])
+    """
+    return torch.where(is_one if one.ndim == is_one.ndim else is_one.unsqueeze(-1), one, other)
+
+
 def norm_sq(v: Tensor | Implicit) -> Tensor:
     """Squared Euclidean norm `||v||^2` over the last axis, `[..., d] -> [...]`, accumulated in float32 at least.
 

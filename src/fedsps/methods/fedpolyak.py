@@ -14,7 +14,8 @@ class FedPolyak(Algorithm):
 
         clients     gamma = min( Gamma, 8 ratio ),    ratio = (F_i - lower_i) / ||g||^2,    share ratio at first
         server      best = mean of F_i - lower_i / mean of ||g||^2,    Gamma = share best at first
-                    share = 0.1, or 0.003 where a first round at 0.1 did not do what its gradients promised
+                    share = 0.1, or 0.003 where a first round at 0.1 did not do what its gradients promised, or
+                    the loss has doubled after it: then the run begins anew
                     Gamma <- min( max( 1.1 Gamma, share of the loss that is gone times best ), s best )
                     x <- x + eta G^-1 Delta
                     eta = 1/2 min( mean_i ||Delta_i||^2, 30 ||Delta||^2 ) / (Delta^T G^-1 Delta)

@@ -23,6 +23,7 @@ SENT = ("first_gap", "first_gradient_sq", "gap", "gradient_sq")
 
 MOST = 1e12  # of these, where a sum must know a bound
 LEAST = 1e-6  # of s, so that it can come back
+LOST = 2.0  # times the first round's loss is one after which the bold start is given up
 AT_ONCE = 4.0  # times larger or smaller than it was may s become by one decision, and Gamma larger in a round
 
 
@@ -40,6 +41,8 @@ class PlateauStepsize(CommonStepsize):
         the first round     share = bold; it fails if over all local steps the mean of F_i - lower_i is above that over
                             the first of them, or its ratio to the mean of ||g||^2 is below `holds` times that over the
                             first: then nothing moves, there is no Gamma yet, and share = initial from now on
+        the one after it    if the mean of F_i - lower_i over the first local steps is above twice that of the first
+                            round, the run begins anew at its first point, with share = initial
 
     The progress that convex clients guarantee, `sum gamma (F - lower) - gamma^2 ||g||^2 / 2` over all their steps (see
     `DiagonalExtrapolation`), is largest at `gamma = best`, and positive up to twice that. A geometric mean of ratios,
@@ -48,11 +51,14 @@ class PlateauStepsize(CommonStepsize):
     The first round is a rehearsal. Some networks begin on a plateau and die of long steps there: gradients are small,
     `best` is large, and falls a thousandfold as soon as it is acted upon. Whether that is so shows on the way: where a
     loss is as steep as its gradient promises, it falls over the local steps, and the ratio changes little. (With a
-    single local step nothing shows, and the share is `initial`.) After a start that had to be short, the share of the
-    loss that is gone tells when longer steps are safe: a round of short steps takes up to `steps Gamma / (2 best)` of
-    the loss off, so that `gained` grows geometrically where the loss is convex. (The loss now is a moving mean of the
-    first local steps' losses, in which a round counts as much as all before it.) Gamma, and all that decides on it, is
-    made of ratios: the loss may be in any units, and the inputs of any size.
+    single local step nothing shows, and the share is `initial`.) How far the server then extrapolates no client has
+    seen; it shows in the next round's first losses, and where they have doubled, the first step is undone.
+
+    After a start that had to be short, the share of the loss that is gone tells when longer steps are safe: a round of
+    short steps takes up to `steps Gamma / (2 best)` of the loss off, so that `gained` grows geometrically where the
+    loss is convex. (The loss now is a moving mean of the first local steps' losses, in which a round counts as much as
+    all before it.) Gamma, and all that decides on it, is made of ratios: the loss may be in any units, and the inputs
+    of any size.
 
     A Polyak stepsize is as right as its `lower`, and a guarantee for convex clients says what is safe, not what is best
     for a network. So the server looks at the line through the first local steps' losses since its last decision, whose
@@ -173,7 +179,7 @@ class PlateauStepsize(CommonStepsize):
         start = {"share": self.bold, "factor": 1.0, "growth": self.growth, "next_look": float(self.least_rounds)}
         values = dict.fromkeys(zero, 0.0) | start | {"risen_loss": torch.inf, "risen_factor": 1.0}
         kept = {name: scalars(x, value) for name, value in values.items()}
-        return super().server_init(x) | kept | {"last_change": torch.zeros_like(x)}
+        return super().server_init(x) | kept | {"last_change": torch.zeros_like(x), "origin": x.clone()}
 
     def begin(self, state: Tensors, x: Tensor) -> Tensors:
         """No loss has been seen in this round."""
@@ -221,13 +227,18 @@ class PlateauStepsize(CommonStepsize):
         kept = (~self.fails(state, mean)).to(mean["delta"].dtype)
         return mean | {"delta": times(kept, mean["delta"])}  # what is no number stays none
 
+    def anew(self, state: Tensors, mean: Tensors) -> tuple[Tensor, Tensor, Tensors]:
+        """Where the round after bold steps finds a loss twice as large, the run begins anew, with short ones."""
+        is_second = ~state["stepsize"].isinf() & (state["share"] > self.initial) & ~is_single(mean)
+        is_lost = is_second & (state["first_loss"] > 0) & (mean["first_gap"] > LOST * state["first_loss"])
+        return is_lost, state["origin"], {"share": scalars(state["origin"], self.initial)}
+
     def absorb(self, state: Tensors, mean: Tensors, participation: float) -> Tensors:
         """The next round's stepsize and factor; after a decision a new line begins."""
         kept = {f"kept_{name}": (1 - 1 / self.memory) * state[f"kept_{name}"] + mean[name] for name in SENT[2:]}
         is_blind = (kept["kept_gap"] == 0) | (kept["kept_gradient_sq"] == 0)  # no ratio has been seen
         best = (kept["kept_gap"] / (2 * self.scale * kept["kept_gradient_sq"])).masked_fill(is_blind, torch.inf)
-        is_single = (mean["gap"] == mean["first_gap"]) & (mean["gradient_sq"] == mean["first_gradient_sq"])
-        share = torch.where(is_single, self.initial, state["share"])
+        share = torch.where(is_single(mean), self.initial, state["share"])
         last = torch.where(state["stepsize"].isinf(), share * best, state["stepsize"])
 
         is_new = state["first_loss"] == 0
@@ -274,8 +285,14 @@ class PlateauStepsize(CommonStepsize):
         news |= kept | line | risen | {"first_loss": first, "recent_loss": recent}
         fails = self.fails(state, mean)
         kept_or_new = {name: torch.where(fails, state[name], value) for name, value in news.items()}
-        share = torch.where(fails, self.initial, state["share"])
+        is_over = fails | ~state["stepsize"].isinf()  # the second round has shown what the first one did
+        share = torch.where(is_over, self.initial, state["share"])
         return state | kept_or_new | {"share": share, "last_change": mean["delta"]}
+
+
+def is_single(mean: Tensors) -> Tensor:
+    """Whether clients took one local step, so that their means are what they saw first, `[...]`."""
+    return (mean["gap"] == mean["first_gap"]) & (mean["gradient_sq"] == mean["first_gradient_sq"])
 
 
 def cosine(one: Tensor, other: Tensor) -> Tensor:
