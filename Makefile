@@ -1,4 +1,4 @@
-# make demo: install and watch FedSPS train next to FedAvg.   make test: the suite.   make help: the rest.
+# make demo: install and watch FedPolyak and FedSPS train next to FedAvg.   make test: the suite.   make help: the rest.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -9,7 +9,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
   federation bench bench-table1 bench-peers clean
 
 help:
-	@echo "make demo       install into .venv and compare FedSPS, FedDecSPS and FedAvg on digits (demo/compare.png)"
+	@echo "make demo       install into .venv and compare FedPolyak, FedSPS and FedAvg on digits (demo/compare.png)"
 	@echo "make test       install with the test extra and run the suite"
 	@echo "make test-real  the tests that need real processes, signals or browsers (installs chromium and postgresql)"
 	@echo "make mutants    change the source in one line, many times over: a test must notice each (an hour; not in CI)"
@@ -51,7 +51,7 @@ $(VENV)/.docs: pyproject.toml constraints.txt
 demo: $(VENV)/.demo
 	$(BIN)/fedsps compare --data digits --clients 10 --partition two-class --rounds 200 \
 	  --runs demo/runs --figure demo/compare.png --fresh \
-	  fedsps feddecsps fedavg:client_stepsize=0.001/0.01/0.1/1
+	  fedpolyak fedsps fedavg:client_stepsize=0.001/0.01/0.1/1
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n 2 -m "not real"

@@ -1,16 +1,24 @@
-"""Small networks on digits after 20, 50 and 100 rounds: what untuned methods have reached by then, beside FedAvg tuned.
+"""Small problems after 20, 50 and 100 rounds: what untuned methods have reached by then, beside FedAvg tuned.
 
     python benchmarks/few_rounds.py [ALGORITHM ...] [--seeds 3] [--only cnn] [--figures 3]
 
-Ten clients that all take part, five local steps, batches of 20. The pages of the reproduction ask where 500 rounds end;
-whoever has fewer wants to know who starts well. FedAvg has the best of five stepsizes for each number of rounds, by the
-training loss that is shown.
+Networks are trained on digits, by ten clients that all take part; logistic regression by ten of a hundred clients, and
+on a made-up table of three hospitals. Five local steps, batches of 20. The pages of the reproduction ask where 500
+rounds end; whoever has fewer wants to know who starts well. FedAvg has the best of five stepsizes, of seven for
+logistic regression, for each number of rounds, by the training loss that is shown. `FEDSPS_DATA` names the folder of
+the data sets.
 """
 
 import argparse
-from collections.abc import Callable
+import runpy
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import chdir
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor, nn
 
@@ -20,6 +28,7 @@ from fedsps.data import load, partition
 
 ROUNDS = (20, 50, 100)
 STEPSIZES = (0.01, 0.03, 0.1, 0.3, 1.0)
+LONGER = (3.0, 10.0)  # logistic regression bears them
 UNTUNED = ("fedpolyak", "fedsps")
 
 
@@ -60,7 +69,7 @@ def convolutions(norm: bool = False) -> nn.Sequential:
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(128, 10))
 
 
-PROBLEMS: dict[str, tuple[str, Callable[[], nn.Module]]] = {
+NETWORKS: dict[str, tuple[str, Callable[[], nn.Module]]] = {
     "perceptron": ("iid", perceptron),
     "perceptron, by class": ("two-class", perceptron),
     "perceptron, batch norm": ("iid", lambda: perceptron(norm=True)),
@@ -71,38 +80,69 @@ PROBLEMS: dict[str, tuple[str, Callable[[], nn.Module]]] = {
     "cnn, batch norm, by class": ("two-class", lambda: convolutions(norm=True)),
     "attention": ("iid", Attention),
 }
+HOSPITALS = Path(__file__).parents[1] / "examples" / "hospitals" / "patients.py"
+SAMPLED = {"clients": 100, "cohort": 10}
+LOGISTIC: dict[str, dict[str, Any]] = {
+    "logistic, hospitals": {"data": "patients.csv", "client_column": "hospital", "target_column": "ill"},
+    "logistic, a9a": {"data": "a9a", "partition": "iid", **SAMPLED},
+    "logistic, phishing": {"data": "phishing", "partition": "iid", **SAMPLED},
+    "logistic, w8a": {"data": "w8a", "partition": "iid", **SAMPLED},
+    "logistic, ijcnn1, by label": {"data": "ijcnn1", "partition": "shards", "shards_per_client": 1, **SAMPLED},
+    "logistic, mnist, by class": {"data": "mnist", "partition": "two-class", **SAMPLED},
+    "logistic, mnist, a fifth flipped": {"data": "mnist", "partition": "iid", "flipped": 0.2, **SAMPLED},
+}
 
 
-def losses(name: str, algorithm: str, seed: int) -> list[float]:
+def shown(history: pd.DataFrame) -> list[float]:
     """The training loss after each of `ROUNDS`; infinite where the run diverged before."""
-    kind, make = PROBLEMS[name]
+    found = history.set_index("round")["train_loss"]
+    return [float(found.get(number, np.inf)) for number in ROUNDS]
+
+
+def of_network(name: str, algorithm: str, seed: int) -> list[float]:
+    """The losses of a network on digits."""
+    kind, make = NETWORKS[name]
     digits = load("digits")
     rows = partition(kind, digits.targets, clients=10, seed=seed).rows
     clients = [(torch.from_numpy(digits.inputs[own]).flatten(1), torch.from_numpy(digits.targets[own])) for own in rows]
     with torch_seed(seed, "model"):
         module = make()
-    history = fedsps.train(
+    result = fedsps.train(
         module, clients, algorithm=algorithm, rounds=ROUNDS[-1], batch_size=20, seed=seed, evaluate_every=10
-    ).history.set_index("round")["train_loss"]
-    return [float(history.get(number, np.inf)) for number in ROUNDS]
+    )
+    return shown(result.history)
+
+
+def of_logistic(name: str, algorithms: Sequence[str], seeds: int) -> list[list[list[float]]]:
+    """The losses of logistic regression, by algorithm and seed."""
+    with tempfile.TemporaryDirectory() as folder, chdir(folder):
+        runpy.run_path(str(HOSPITALS))
+        spec = fedsps.Spec.of(rounds=ROUNDS[-1], evaluate_every=10, **LOGISTIC[name])
+        found = fedsps.compare(algorithms, spec=spec, seeds=seeds)
+    return [[shown(run.history) for run in runs] for runs in found.results.values()]
 
 
 def main() -> None:
-    """Print a row for each network: the mean loss over the seeds, of every method after every number of rounds."""
+    """Print a row for each problem: the mean loss over the seeds, of every method after every number of rounds."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("algorithms", nargs="*", default=UNTUNED)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--only", default="", help="networks with this in their name")
+    parser.add_argument("--only", default="", help="problems with this in their name")
     parser.add_argument("--figures", type=int, default=2, help="significant ones")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     heads = [f"{number} rounds: {algorithm}" for number in ROUNDS for algorithm in (*asked.algorithms, "best fedavg")]
-    print(f"| network | {' | '.join(heads)} |\n| --- |{' ---: |' * len(heads)}", flush=True)
-    for name in PROBLEMS:
+    print(f"| problem | {' | '.join(heads)} |\n| --- |{' ---: |' * len(heads)}", flush=True)
+    for name in (*NETWORKS, *LOGISTIC):
         if asked.only not in name:
             continue
-        words = [*asked.algorithms, *(f"fedavg:client_stepsize={stepsize}" for stepsize in STEPSIZES)]
-        found = np.array([[losses(name, word, seed) for seed in range(asked.seeds)] for word in words]).mean(1)
+        stepsizes = STEPSIZES if name in NETWORKS else STEPSIZES + LONGER
+        words = [*asked.algorithms, *(f"fedavg:client_stepsize={stepsize}" for stepsize in stepsizes)]
+        if name in NETWORKS:
+            every = [[of_network(name, word, seed) for seed in range(asked.seeds)] for word in words]
+        else:
+            every = of_logistic(name, words, asked.seeds)
+        found = np.array(every).mean(1)
         own, tuned = found[: len(asked.algorithms)], found[len(asked.algorithms) :].min(0, keepdims=True)
         cells = [f"{value:.{asked.figures}g}" for value in np.concatenate([own, tuned]).T.flatten()]
         print(f"| {name} | {' | '.join(cells)} |", flush=True)

@@ -78,8 +78,9 @@ def grid(folder, clients=None, model=linear, spoil=None, test=None):
 
 
 def run(grid, folder, model=linear, test=None, app="", **config):
-    """Federate over the grid with a run configuration, `local_steps` for local-steps."""
-    config = {"dtype": "float64", "rounds": 4, "batch_size": 5, "deadline": 5.0, "runs": str(folder / "runs")} | config
+    """Federate FedSPS over the grid, or what the run configuration names; `local_steps` for local-steps."""
+    usual = {"algorithm": "fedsps", "dtype": "float64", "rounds": 4, "batch_size": 5, "deadline": 5.0}
+    config = usual | {"runs": str(folder / "runs")} | config
     grid.config = {name.replace("_", "-"): value for name, value in config.items()}
     with streams.torch_seed(7, "test model"):
         return federate(grid, RunConfig.of(grid.config), model(), test, app=app)

@@ -38,7 +38,8 @@ def cases():
         fewer = common | {"engine": engine, "cohort": 1, "algorithm": fedsps.Scaffold(client_stepsize=0.05)}
         yield f"fewer clients than ranks, {engine}", batch_norm(), fewer
         yield f"uniform weights, {engine}", batch_norm(), common | {"engine": engine}
-    yield "half precision", nn.Linear(4, 3).bfloat16().requires_grad_(), common | {"clients": zeros(torch.bfloat16)}
+    half = common | {"algorithm": fedsps.FedSPS(), "clients": zeros(torch.bfloat16)}
+    yield "half precision", nn.Linear(4, 3).bfloat16().requires_grad_(), half
     yield "evaluated once", batch_norm(), common | {"evaluate_every": 3}
     yield "workers", batch_norm(), common | {"engine": "loop", "workers": 2}
     for engine in ("loop", "stacked"):

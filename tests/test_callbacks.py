@@ -105,7 +105,7 @@ def test_mlflow_is_read_back(tmp_path):
     client = MlflowClient(tmp_path.as_uri())
     run = client.get_run(tracker.run_id)
     assert client.get_experiment(run.info.experiment_id).name == "hospitals"
-    assert run.data.params == {"site": "north", "algorithm": repr(fedsps.FedSPS()), "rounds": "3"}
+    assert run.data.params == {"site": "north", "algorithm": repr(fedsps.FedPolyak()), "rounds": "3"}
     assert run.info.status == "FINISHED"
     history = client.get_metric_history(tracker.run_id, "train_loss")
     assert [(one.step, one.value) for one in history] == list(

@@ -5,12 +5,15 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 from registry import ALGORITHMS
+from torch import nn
 
 import fedsps
 from fedsps import Algorithm, ConfigurationError, Spec
 from fedsps.core.addresses import source_digest
-from fedsps.methods.notation import Named, build, defaults, name_of, named, parse
+from fedsps.flower.config import RunConfig
+from fedsps.methods.notation import Named, build, defaults, name_of, named, parse, usual
 from fedsps.methods.registry import CATALOGUE, PARTS
 from fedsps.rules import (
     SPS,
@@ -315,3 +318,33 @@ def test_a_part_of_ones_own_in_a_composition(tmp_path):
 def test_what_is_no_part_is_refused(text, message):
     with pytest.raises(ConfigurationError, match=message):
         parse(text)
+
+
+def test_what_is_not_named_is_fedpolyak_everywhere(unequal_clients):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 3)).double()
+
+    def losses(**settings):
+        return fedsps.train(net, unequal_clients, rounds=3, **settings).history["train_loss"].tolist()
+
+    assert losses() == losses(algorithm=fedsps.FedPolyak())
+    kept = {"local_batch_norm": True}  # beside layers that stay with their clients, without the average
+    assert losses(**kept) == losses(algorithm="plateau+diagonal", **kept)
+    with pytest.raises(ConfigurationError, match=r"of fedpolyak, plateau\+diagonal"):
+        losses(algorithm="fedpolyak", **kept)
+    assert Spec.of(rounds=3) == Spec.of("fedpolyak", rounds=3)
+    assert Spec.of(**kept) == Spec.of("plateau+diagonal", **kept) == Spec.of(usual(**kept), **kept)
+
+
+@pytest.mark.parametrize(
+    ("given", "algorithm"),
+    [
+        ({}, "fedpolyak"),
+        ({"local-batch-norm": True}, "plateau+diagonal"),
+        ({"clip-norm": 1.0, "noise-multiplier": 2.0}, "fedsps"),
+        ({"mean": "median"}, "fedsps"),
+        ({"mean": "median", "algorithm": "fedavg"}, "fedavg"),
+    ],
+)
+def test_a_federation_has_it_too_where_more_than_the_change_can_be_sent(given, algorithm):
+    assert RunConfig.of(given).algorithm == algorithm

@@ -22,7 +22,7 @@ from conftest import make_clients
 import fedsps
 from fedsps.cli.main import app
 from fedsps.engine import history
-from fedsps.methods.notation import defaults, makers, parse
+from fedsps.methods.notation import defaults, makers, parse, usual
 from fedsps.methods.registry import CATALOGUE
 from fedsps.model.models import LogisticRegression
 
@@ -241,7 +241,7 @@ def test_commands_parse(page, line, monkeypatch):
         assert command is not None, f"{line}: no such command"
     given = command.make_context(command.name, words).params  # refuses unknown options and values of the wrong kind
     if command.name in ("train", "compare"):
-        for word in given["algorithms"] or [] if command.name == "compare" else [given["algorithm"]]:
+        for word in given["algorithms"] or [] if command.name == "compare" else [given["algorithm"] or usual()]:
             assert parse(word)
     if command.name == "algorithms" and given["name"]:
         assert makers(given["name"])

@@ -97,7 +97,8 @@ def batch_norm():
 def test_modules_of_users(make):
     torch.manual_seed(0)
     clients = make_clients(sizes=(4, 9, 9, 30))
-    result = assert_engines_agree(make().double(), clients, rounds=4, local_steps=2, batch_size=8, cohort=3)
+    settings = {"algorithm": "fedsps", "rounds": 4, "local_steps": 2, "batch_size": 8, "cohort": 3}
+    result = assert_engines_agree(make().double(), clients, **settings)
     assert result.history["train_loss"].iloc[-1] < 1.2
 
 

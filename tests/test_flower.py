@@ -219,7 +219,7 @@ def test_evaluation_at_the_clients_and_at_the_server(tmp_path):
     central = make_clients(sizes=(30,), seed=6)[0]
     found = in_process.run(in_process.grid(tmp_path, test=own_test), tmp_path, test=central)
     local = [
-        fedsps.train(in_process.linear(), clients, rounds=4, batch_size=5, test=test).history
+        fedsps.train(in_process.linear(), clients, algorithm="fedsps", rounds=4, batch_size=5, test=test).history
         for test in (own_test, central)
     ]
     np.testing.assert_allclose(found.history["client_test_loss"], local[0]["test_loss"])
@@ -231,7 +231,7 @@ def test_evaluation_at_the_clients_and_at_the_server(tmp_path):
 def test_what_each_client_said_is_in_the_table(tmp_path):
     data = make_clients()
     found = in_process.run(in_process.grid(tmp_path, test=data[1]), tmp_path, cohort=3)
-    local = fedsps.train(in_process.linear(), data, rounds=4, batch_size=5, cohort=3)
+    local = fedsps.train(in_process.linear(), data, algorithm="fedsps", rounds=4, batch_size=5, cohort=3)
     same = ["client", "samples", "loss", "stepsize_mean"]
     pd.testing.assert_frame_equal(found.clients[same], local.clients[same], rtol=1e-9)
     assert found.clients["test_samples"].tolist() == [8] * 5 and "test_accuracy" in found.clients
@@ -256,14 +256,16 @@ def test_scores_of_the_clients_own_tests_are_over_all_their_samples(tmp_path):
     grid = in_process.Grid(client_app(in_process.linear, data), 5, tmp_path / "states")
     found = in_process.run(grid, tmp_path, rounds=2)
     together = tuple(torch.cat(parts) for parts in zip(*own, strict=True))
-    local = fedsps.train(in_process.linear(), make_clients(), rounds=2, batch_size=5, test=together).history
+    settings = {"algorithm": "fedsps", "rounds": 2, "batch_size": 5}
+    local = fedsps.train(in_process.linear(), make_clients(), test=together, **settings).history
     np.testing.assert_allclose(found.history["client_test_loss"], local["test_loss"])
     np.testing.assert_allclose(found.history["client_test_accuracy"], local["test_accuracy"])
 
 
 def test_weights_by_samples(tmp_path):
     found = in_process.run(in_process.grid(tmp_path), tmp_path, weights="samples")
-    local = fedsps.train(in_process.linear(), make_clients(), rounds=4, batch_size=5, weights="samples")
+    settings = {"algorithm": "fedsps", "rounds": 4, "batch_size": 5}
+    local = fedsps.train(in_process.linear(), make_clients(), weights="samples", **settings)
     assert torch.allclose(in_process.weights(found), in_process.weights(local), rtol=1e-9)
     np.testing.assert_allclose(found.history["train_loss"], local.history["train_loss"])
 
@@ -274,7 +276,7 @@ def test_buffers_travel(tmp_path):
             return nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 3)).double()
 
     found = in_process.run(in_process.grid(tmp_path, model=model), tmp_path, model=model, batch_size=3)
-    local = fedsps.train(model(), make_clients(), rounds=4, batch_size=3)
+    local = fedsps.train(model(), make_clients(), algorithm="fedsps", rounds=4, batch_size=3)
     ours, theirs = found.model.state_dict(), local.model.state_dict()
     for name, value in ours.items():
         assert torch.allclose(value, theirs[name], rtol=1e-9), name

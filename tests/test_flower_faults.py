@@ -161,7 +161,7 @@ def own_names(context=None):
 
 def test_buffers_may_have_any_name(tmp_path):
     found = in_process.run(in_process.grid(tmp_path, model=own_names), tmp_path, model=own_names)
-    local = fedsps.train(own_names(), make_clients(), rounds=4, batch_size=5)
+    local = fedsps.train(own_names(), make_clients(), algorithm="fedsps", rounds=4, batch_size=5)
     assert torch.allclose(in_process.weights(found), in_process.weights(local), rtol=1e-9)
     attack = in_process.spoiled((3,), lambda content: in_process.array(content, "delta", put(np.nan)))
     found = in_process.run(
@@ -341,9 +341,8 @@ def test_scores_count_where_training_fails(tmp_path, monkeypatch):
     assert found.history["clients"].tolist() == [4, 4, 4]
     assert found.history["events"].tolist() == ["client 4: DataError: disk gone"] * 3
     assert grid.asked.count(("train.train", 4)) == 1 + 2 + 2, "alone, and twice with scores and again"
-    whole = fedsps.train(
-        in_process.linear(), make_clients(), rounds=3, batch_size=5, absences={round: [4] for round in (1, 2, 3)}
-    )
+    settings = {"algorithm": "fedsps", "rounds": 3, "batch_size": 5}
+    whole = fedsps.train(in_process.linear(), make_clients(), absences={round: [4] for round in (1, 2, 3)}, **settings)
     np.testing.assert_allclose(found.history["train_loss"], whole.history["train_loss"], rtol=1e-9)
 
 

@@ -28,7 +28,7 @@ def test_loaders_frames_and_dictionaries_are_what_they_hold():
     assert losses([(pd.DataFrame(x.numpy()), pd.Series(y.numpy())) for x, y in clients]) == expected
     named = {f"site {number}": pair for number, pair in enumerate(clients)}
     assert losses(named) == expected
-    assert losses(clients, algorithm="fedsps", loss=nn.CrossEntropyLoss) == expected
+    assert losses(clients, algorithm="fedpolyak", loss=nn.CrossEntropyLoss) == expected
     assert losses(clients, loss="cross-entropy") == expected
 
 

@@ -165,7 +165,7 @@ def test_what_a_server_cannot_do_with_layers_that_it_never_sees(tmp_path):
 
 @pytest.mark.parametrize("engine", ["loop", "stacked"])
 def test_a_model_without_batch_norm_is_trained_as_ever(engine):
-    settings = {"rounds": 3, "engine": engine, "test": 0.2, "batch_size": 5}
+    settings = {"algorithm": "fedsps", "rounds": 3, "engine": engine, "test": 0.2, "batch_size": 5}
     plain = nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6), nn.Linear(6, 3)).double()
     before = fedsps.train(plain, clients(), **settings)
     with pytest.warns(UserWarning, match="has no batch-norm layer"):

@@ -100,7 +100,8 @@ def test_batch_norm_statistics_are_the_uniform_mean_and_counters_the_maximum():
     clients = make_clients(sizes=(4, 10))
     module = nn.Sequential(nn.BatchNorm1d(4, affine=False), nn.Linear(4, 3)).double()
     for weights in ("uniform", "samples"):
-        trained = fedsps.train(module, clients, rounds=2, local_steps=1, batch_size=None, weights=weights).model
+        settings = {"algorithm": "fedsps", "rounds": 2, "local_steps": 1, "batch_size": None, "weights": weights}
+        trained = fedsps.train(module, clients, **settings).model
         mean = sum(inputs.mean(0) for inputs, _ in clients) / 2
         torch.testing.assert_close(trained[0].running_mean, 0.1 * mean + 0.9 * 0.1 * mean)
         assert trained[0].num_batches_tracked == 2
@@ -134,7 +135,8 @@ def test_dropout_is_reproducible_and_differs_between_clients_and_steps():
     net = nn.Sequential(nn.Linear(4, 50), nn.Dropout(0.5), nn.Linear(50, 3)).double()
     one = make_clients(sizes=(8,))[0]
     for engine in ("loop", "stacked"):
-        runs = [fedsps.train(net, [one, one], rounds=2, batch_size=None, engine=engine) for _ in range(2)]
+        settings = {"algorithm": "fedsps", "rounds": 2, "batch_size": None, "engine": engine}
+        runs = [fedsps.train(net, [one, one], **settings) for _ in range(2)]
         assert runs[0].history["cohort_loss"].equals(runs[1].history["cohort_loss"])
         assert runs[0].history["stepsize_std_clients"].gt(0).all(), "equal clients drop different units"
         assert not runs[0].model.training
@@ -222,10 +224,11 @@ def test_a_batch_that_does_not_count_at_all_changes_nothing(engine):
     net = nn.Linear(4, 3).double()
     inputs = torch.randn(3, 4).double()
     nothing, something = (inputs, torch.full((3,), -100)), (inputs, torch.tensor([0, 1, -100]))
-    found = fedsps.train(net, [nothing, something], rounds=2, batch_size=None, engine=engine)
-    alone = fedsps.train(net, [something], rounds=1, batch_size=None)
-    assert found.diverged_at is None
-    first = fedsps.train(net, [nothing, something], rounds=1, batch_size=None, engine=engine)
+    for algorithm in ("fedsps", "fedpolyak"):
+        settings = {"algorithm": algorithm, "batch_size": None, "engine": engine}
+        assert fedsps.train(net, [nothing, something], rounds=2, **settings).diverged_at is None
+    alone = fedsps.train(net, [something], algorithm="fedsps", rounds=1, batch_size=None)
+    first = fedsps.train(net, [nothing, something], algorithm="fedsps", rounds=1, batch_size=None, engine=engine)
     torch.testing.assert_close(first.model.weight - net.weight, (alone.model.weight - net.weight) / 2)
 
 

@@ -68,7 +68,7 @@ def test_equal_clients_need_no_weights(unequal_clients):
 def test_one_client_one_local_step_is_sps(unequal_clients):
     """Against plain SGD with the Polyak stepsize, written out with autograd."""
     inputs, targets = unequal_clients[3]
-    found = weights([(inputs, targets)], local_steps=1, batch_size=None, rounds=30)
+    found = weights([(inputs, targets)], algorithm="fedsps", local_steps=1, batch_size=None, rounds=30)
     weight, bias = (torch.zeros(shape, dtype=torch.float64, requires_grad=True) for shape in ((3, 4), (3,)))
     for _ in range(30):
         loss = nn.functional.cross_entropy(inputs @ weight.T + bias, targets)

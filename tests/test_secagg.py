@@ -77,6 +77,7 @@ def true_vectors(monkeypatch):
 
 def run(grid, folder, test=None, model=in_process.linear, **config):
     config = {
+        "algorithm": "fedsps",
         "dtype": "float64",
         "rounds": 4,
         "batch_size": 5,
@@ -104,7 +105,8 @@ def test_batch_norm_that_stays_local_needs_no_sum(tmp_path):
     grid = Grid(tmp_path)
     grid.inner = secagg_client_app(norm, in_process.sites(make_clients()))
     found = run(grid, tmp_path, model=norm, rounds=3, local_batch_norm=True)
-    local = fedsps.train(norm(), make_clients(), rounds=3, batch_size=5, local_batch_norm=True)
+    settings = {"algorithm": "fedsps", "rounds": 3, "batch_size": 5}
+    local = fedsps.train(norm(), make_clients(), local_batch_norm=True, **settings)
     torch.testing.assert_close(found.model[1].weight, local.model[1].weight, atol=1e-4, rtol=0)
     kept = load_file(tmp_path / "states" / "4" / found.spec.digest / "4" / "layers.safetensors")
     torch.testing.assert_close(kept["0.running_mean"], local.layers["0.running_mean"][4], atol=1e-3, rtol=0)

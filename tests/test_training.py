@@ -79,7 +79,7 @@ def test_costs_of_a_second_exchange_and_of_scalars(unequal_clients):
 @pytest.mark.parametrize("engine", ["loop", "stacked"])
 def test_buffers_are_sent_both_ways(engine, unequal_clients):
     net = nn.Sequential(nn.BatchNorm1d(4, affine=False), nn.Linear(4, 3)).double()
-    table = fedsps.train(net, unequal_clients, rounds=1, engine=engine).history
+    table = fedsps.train(net, unequal_clients, algorithm="fedsps", rounds=1, engine=engine).history
     assert table["bytes_up"][0] == table["bytes_down"][0] == 5 * (15 + 4 + 4 + 1) * 8, "two statistics and a counter"
 
 

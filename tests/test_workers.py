@@ -57,7 +57,7 @@ def test_the_work_is_shared_by_threads(monkeypatch):
 
     monkeypatch.setattr(fedsps.rules.SPS, "__call__", watched)
     torch.manual_seed(0)
-    fedsps.train(fedsps.LeNet(), images(1, 28, (9,) * 6), workers=2, rounds=2, batch_size=4)
+    fedsps.train(fedsps.LeNet(), images(1, 28, (9,) * 6), algorithm="fedsps", workers=2, rounds=2, batch_size=4)
     assert threading.get_ident() not in seen
     assert len(seen) >= 2
 

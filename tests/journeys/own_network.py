@@ -22,7 +22,6 @@ network = nn.Sequential(nn.Linear(10, 16), nn.ReLU(), nn.Linear(16, 2))
 result = fedsps.train(
     network,
     sites,
-    algorithm="fedsps",
     test=held_out,
     validation=0.2,  # a fifth of each site's samples
     metrics=["auc"],

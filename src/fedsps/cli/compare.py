@@ -22,7 +22,7 @@ from fedsps.runs.result import number
 from fedsps.runs.spec import Spec
 
 app = typer.Typer(rich_markup_mode="rich")
-USUAL = ("fedsps", "feddecsps", "fedavg:client_stepsize=0.001/0.01/0.1/1")
+USUAL = ("fedpolyak", "fedsps", "fedavg:client_stepsize=0.001/0.01/0.1/1")
 
 
 @app.command(name="compare")
@@ -63,7 +63,7 @@ def compare_command(
 ) -> None:
     """Train several algorithms on the same data, batches and start; print a table and draw the curves.
 
-    Without a name: FedSPS and FedDecSPS against FedAvg at the client stepsizes 0.001, 0.01, 0.1 and 1. A run that fails
+    Without a name: FedPolyak and FedSPS against FedAvg at the client stepsizes 0.001, 0.01, 0.1 and 1. A run that fails
     is named at the end (exit code 1), with its traceback in a file; the others go on.
     """
     torch.set_num_threads(threads)

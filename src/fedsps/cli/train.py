@@ -13,7 +13,7 @@ from fedsps.cli.options import ALGORITHM_HELP, AsJson, EngineName, Exact, Fresh,
 from fedsps.cli.terminal import bars_of, print_comparison, print_json, say
 from fedsps.engine.ranks import join, together
 from fedsps.errors import ConfigurationError
-from fedsps.methods.notation import parse
+from fedsps.methods.notation import parse, usual
 from fedsps.report.comparison import METRIC, comparison
 from fedsps.report.format import spec_title
 from fedsps.runs.run import run
@@ -27,7 +27,7 @@ app = typer.Typer(rich_markup_mode="rich")
 @together()
 def train_command(
     settings: dict[str, Any],
-    algorithm: Annotated[str, typer.Argument(help=ALGORITHM_HELP)] = "fedsps",
+    algorithm: Annotated[str | None, typer.Argument(help=ALGORITHM_HELP, show_default=usual())] = None,
     runs: Runs = Path("runs"),
     fresh: Fresh = False,
     exact: Exact = False,
@@ -41,6 +41,7 @@ def train_command(
     and the same numbers up to rounding. The processes share the clients of a round; the first writes and reports.
     """
     torch.set_num_threads(threads)
+    algorithm = algorithm or usual(settings["local_batch_norm"])
     chosen, *others = parse(algorithm)
     if others:
         raise ConfigurationError(f"{algorithm!r} names {1 + len(others)} runs: train takes one, compare takes several")

@@ -86,7 +86,7 @@ class Train(Exchange):
             after = part.absorb(after, mean, participation)
         x, after = self.server(after, x, mean)
         anew = self.stepsize.anew(state, mean)
-        if anew is None or not anew[0].any():
+        if anew is None:
             return x, after
         is_lost, start, learnt = anew
         first = {name: value for part in self.parts for name, value in part.server_init(start).items()} | learnt

@@ -19,7 +19,7 @@ from fedsps.data.clients import ClientData
 from fedsps.engine.setup import Setup
 from fedsps.errors import ConfigurationError, unknown
 from fedsps.flower.privacy import Privacy
-from fedsps.methods.notation import Named, parse
+from fedsps.methods.notation import Named, parse, usual
 from fedsps.model.network import Network
 from fedsps.runs.spec import Spec
 
@@ -44,7 +44,7 @@ class RunConfig:
 
     Attributes:
         plan: rounds, local-steps, batch-size, cohort, weights, augment, seed and evaluate-every, ...; 0 for all.
-        algorithm: as the command line writes it.
+        algorithm: as the command line writes it; `of` takes FedSPS under noise or a robust mean if none is named.
         dtype: of the model.
         mean: "mean", "median", "trimmed:0.2" or "clipped:1.0".
         far_factor: an answer whose norm is above so many times the cohort's lower median is refused; 0: none is.
@@ -68,7 +68,7 @@ class RunConfig:
     """
 
     plan: Plan = field(default_factory=Plan)
-    algorithm: str = "fedsps"
+    algorithm: str = usual()
     dtype: str = "float32"
     mean: str = "mean"
     far_factor: float = 1000.0
@@ -115,7 +115,11 @@ class RunConfig:
                 plan[name] = None if value == ALL and PLAN[name] else value
             else:
                 given[name] = value
-        return cls(plan=Plan(**plan), **given)
+        made = cls(plan=Plan(**plan), **given)
+        if "algorithm" in given:
+            return made
+        noisy = made.clip_norm != 0 or made.noise_multiplier != 0
+        return replace(made, algorithm=usual(made.plan.local_batch_norm, change_alone=noisy or made.mean != "mean"))
 
     def __post_init__(self) -> None:
         choice("dtype", self.dtype, DTYPES)

@@ -259,6 +259,21 @@ def _as_default(value: Any, default: Any) -> Any:
     return value
 
 
+def usual(local_batch_norm: bool = False, change_alone: bool = False) -> str:
+    """What is trained with where no algorithm is named: FedPolyak, which has nothing to tune.
+
+    Args:
+        local_batch_norm: the layers that clients keep are those of the last round: so is the output beside them.
+        change_alone: clients send nothing but their change of the model, or nothing else that survives: FedSPS.
+
+    >>> usual(), usual(local_batch_norm=True), usual(change_alone=True)
+    ('fedpolyak', 'plateau+diagonal', 'fedsps')
+    """
+    if change_alone:
+        return "fedsps"
+    return "plateau+diagonal" if local_batch_norm else "fedpolyak"
+
+
 def build(text: str) -> Algorithm:
     """One algorithm from its name, as the command line writes it.
 

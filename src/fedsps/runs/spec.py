@@ -9,7 +9,7 @@ import numpy as np
 
 from fedsps.core.plan import LATE, PLUMBING, Plan
 from fedsps.errors import ConfigurationError, DataError, unknown
-from fedsps.methods.notation import Named, code_digest, parse
+from fedsps.methods.notation import Named, code_digest, parse, usual
 from fedsps.runs.task import Task
 
 PLAN = tuple(field.name for field in fields(Plan))
@@ -46,16 +46,18 @@ class Spec:
     federation: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, algorithm: Named | str = "fedsps", **settings: Any) -> Self:
+    def of(cls, algorithm: Named | str | None = None, **settings: Any) -> Self:
         """A spec with every default written out, and digests of the user's own files.
 
         Args:
-            algorithm: as the command line writes it, with one value for each parameter.
+            algorithm: as the command line writes it, with one value for each parameter; `usual` if not given.
             **settings: fields of `Task` and `Plan`.
 
         Raises:
             ConfigurationError: for a setting that is unknown or cannot work, or several algorithms.
         """
+        if algorithm is None:
+            algorithm = usual(settings.get("local_batch_norm", False))
         if isinstance(algorithm, str):
             algorithm, *others = parse(algorithm)
             if others:

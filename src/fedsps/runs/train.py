@@ -20,8 +20,7 @@ from fedsps.engine.session import local_session
 from fedsps.engine.setup import Setup, suited
 from fedsps.engine.trial import Engine
 from fedsps.errors import ConfigurationError, LossRoseWarning
-from fedsps.methods.fedsps import FedSPS
-from fedsps.methods.notation import build, name_of
+from fedsps.methods.notation import build, name_of, usual
 from fedsps.model.device import placed
 from fedsps.model.logistic import network_of
 from fedsps.model.network import Loss, kind_of_outputs
@@ -69,7 +68,8 @@ def train(
             `device` names another; it is left as it is, the trained copy is `result.model`.
         clients: one `(inputs, targets)` pair, or one data set of such pairs, for each client: a list, or a dictionary
             by the clients' names. Sizes may differ.
-        algorithm: what to train with, or its name as the command line writes it; `FedSPS()` if not given.
+        algorithm: what to train with, or its name as the command line writes it; `FedPolyak()` if not
+            given (with `local_batch_norm`, its composition without the average, "plateau+diagonal").
         test: held-out `(inputs, targets)`, for `test_loss` and `test_accuracy`; those of each client, as `clients` has
             them; or the share of each client's samples that is held out.
         loss: any torch loss of (outputs, targets) that gives one number for a batch, or one of the words
@@ -98,16 +98,19 @@ def train(
     >>> import torch
     >>> model = torch.nn.Linear(2, 2)
     >>> clients = [(torch.randn(8, 2), torch.randint(2, (8,))) for _ in range(3)]
-    >>> result = train(model, clients, algorithm=FedSPS(cap=10.0), rounds=3, batch_size=None)
+    >>> result = train(model, clients, algorithm="fedsps:cap=10", rounds=3, batch_size=None)
     >>> list(result.history["round"])
     [1, 2, 3]
     """
     if not isinstance(model, nn.Module):
         raise ConfigurationError(f"model must be a torch.nn.Module; got {type(model).__name__}")
-    algorithm = FedSPS() if algorithm is None else build(algorithm) if isinstance(algorithm, str) else algorithm
+    asked = Plan.of(**plan)
+    if algorithm is None:
+        algorithm = usual(asked.local_batch_norm)
+    if isinstance(algorithm, str):
+        algorithm = build(algorithm)
     if not isinstance(algorithm, Algorithm):
         raise ConfigurationError(f"algorithm must be one, like fedsps.FedSPS(), or its name; got {algorithm!r}")
-    asked = Plan.of(**plan)
     told = as_list(callback) + as_list(Progress() if progress else None)
     if stop_at_loss is not None and asked.evaluate_every == 0:
         raise ConfigurationError("stop_at_loss needs evaluations: set evaluate_every to 1 or more")
