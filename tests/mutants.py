@@ -80,8 +80,8 @@ MUTANTS = [
     Mutant("core/local_training.py", "return loss + value.to(loss.dtype), gradient + slope", "return loss, gradient + slope", "test_oracle_methods::test_method[prox-sps-5-None-stacked]"),
     Mutant(
         "core/local_training.py",
-        "for part in self.parts:\n            state = part.absorb(state, mean, participation)\n        return self.server(state, x, mean)",
-        "x, state = self.server(state, x, mean)\n        for part in self.parts:\n            state = part.absorb(state, mean, participation)\n        return x, state",
+        "for part in self.parts:\n            after = part.absorb(after, mean, participation)\n        x, after = self.server(after, x, mean)",
+        "x, after = self.server(after, x, mean)\n        for part in self.parts:\n            after = part.absorb(after, mean, participation)",
         "test_oracle_methods::test_method[amsgrad-5-None-stacked]",
     ),
     # rules
@@ -114,8 +114,8 @@ MUTANTS = [
     Mutant("rules/plateau.py", "AT_ONCE * last)", "99 * last)", "test_beyond"),
     Mutant("rules/plateau.py", "(after < self.holds * before) | ", "", "test_oracle_methods; test_beyond"),
     Mutant("rules/plateau.py", ' | (mean["gap"] > mean["first_gap"])', "", "test_oracle_methods; test_beyond"),
-    Mutant("rules/plateau.py", 'state["stepsize"].isinf() & (state["share"]', '(state["share"]', "test_beyond"),
-    Mutant("rules/plateau.py", ' & (state["share"] > self.initial)', "", "test_oracle_methods; test_beyond"),
+    Mutant("rules/plateau.py", 'return state["stepsize"].isinf() &', 'return', "test_beyond"),
+    Mutant("rules/plateau.py", ' & (state["share"] > self.initial) & is_wrong', ' & is_wrong', "test_oracle_methods; test_beyond"),
     Mutant("rules/plateau.py", "times(kept, mean", "times(0 * kept + 1, mean", "test_oracle_methods; test_beyond"),
     Mutant("rules/plateau.py", "torch.where(is_single(mean), self.initial, state", "torch.where(is_single(mean), self.bold, state", "test_oracle_methods; test_beyond"),
     Mutant("rules/plateau.py", "LOST = 2.0", "LOST = 3.0", "test_oracle_methods; test_beyond"),
