@@ -13,7 +13,7 @@ import argparse
 import runpy
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import chdir
+from contextlib import chdir, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +116,8 @@ def of_network(name: str, algorithm: str, seed: int) -> list[float]:
 def of_logistic(name: str, algorithms: Sequence[str], seeds: int) -> list[list[list[float]]]:
     """The losses of logistic regression, by algorithm and seed."""
     with tempfile.TemporaryDirectory() as folder, chdir(folder):
-        runpy.run_path(str(HOSPITALS))
+        with redirect_stdout(None):
+            runpy.run_path(str(HOSPITALS))
         spec = fedsps.Spec.of(rounds=ROUNDS[-1], evaluate_every=10, **LOGISTIC[name])
         found = fedsps.compare(algorithms, spec=spec, seeds=seeds)
     return [[shown(run.history) for run in runs] for runs in found.results.values()]

@@ -108,7 +108,8 @@ def test_nodes_keep_their_layers_and_score_by_them(cohort, tmp_path):
 
     grid = in_process.grid(tmp_path, data, model, look, test=data[1])
     found = in_process.run(grid, tmp_path, model=model, cohort=cohort, local_batch_norm=True)
-    local = fedsps.train(model(), data, rounds=4, batch_size=5, cohort=cohort or None, local_batch_norm=True)
+    settings = {"algorithm": "fedsps", "rounds": 4, "batch_size": 5, "cohort": cohort or None}
+    local = fedsps.train(model(), data, local_batch_norm=True, **settings)
     np.testing.assert_allclose(found.history["train_loss"], local.history["train_loss"], rtol=1e-9)
     for key in ("0.weight", "3.weight", "3.bias"):
         torch.testing.assert_close(found.model.state_dict()[key], local.model.state_dict()[key], **EXACT)
