@@ -12,6 +12,7 @@ from collections import Counter
 import numpy as np
 import pandas as pd
 import pytest
+from filelock import FileLock, Timeout
 
 import fedsps
 from fedsps.methods.notation import named
@@ -106,6 +107,23 @@ def test_grid_finds_what_trying_all_finds_and_resumes(tmp_path, monkeypatch):
 
     monkeypatch.setattr(tune, "run", lambda *_, **__: pytest.fail("nothing is run twice"))
     assert run_search(search, tmp_path / "runs").table.equals(found.table)
+
+
+def test_trials_are_taken_by_one_process_at_a_time(tmp_path, monkeypatch):
+    """SQLite lets two that ask at the same moment have the same trial, and the second would fail at its run's lock."""
+    original, turns = tune._claim, []
+
+    def claim(*given, **settings):
+        with pytest.raises(Timeout):
+            FileLock(tmp_path / tune.CLAIMS).acquire(timeout=0)
+        turns.append(original(*given, **settings))
+        return turns[-1]
+
+    monkeypatch.setattr(tune, "_claim", claim)
+    fedsps.tune("fedavg:client_stepsize=0.01/0.1", runs=tmp_path, **SETTINGS)
+    assert sum(len(trials) for trials in turns) == 2
+    with FileLock(tmp_path / tune.CLAIMS).acquire(timeout=0):
+        pass
 
 
 def test_tuning_has_a_seed_of_its_own(monkeypatch):

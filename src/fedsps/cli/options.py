@@ -19,7 +19,7 @@ from fedsps.engine.trial import Engine
 from fedsps.runs.task import Task
 
 ALGORITHM_HELP = (
-    "Name, with settings after a colon: [bold]fedsps[/], [bold]fedsps:cap=10,smoothing=paper[/], "
+    "Name, with settings after a colon: [bold]fedpolyak[/], [bold]fedsps:cap=10,smoothing=paper[/], "
     "[bold]fedavg:client_stepsize=0.01/0.1/1[/] (one run for each value), parts joined by a plus, "
     "[bold]sps+amsgrad+polyaverage[/], or your own [bold]file.py:Class[/]."
 )

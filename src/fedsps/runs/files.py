@@ -7,7 +7,7 @@ old one or the new one, and a folder is held by one process at a time.
 import hashlib
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,18 @@ def file_digest(path: Path) -> str:
         raise DataError(f"there is no file {path}")
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def in_turn(folder: Path, file: str) -> Iterator[None]:
+    """Wait until no other process is in there by the same file of the folder."""
+    lock = FileLock(folder / file)
+    with suppress(NotImplementedError):  # a file system without locks, as some of a network
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from fedsps.engine.history import Row
 from fedsps.engine.ranks import only_one_process
 from fedsps.errors import FailedRunsError, Failure
 from fedsps.runs.failures import attempt
+from fedsps.runs.files import in_turn
 from fedsps.runs.parallel import LEAST_SWEEP, workers
 from fedsps.runs.result import Result
 from fedsps.runs.run import is_done, run
@@ -38,6 +39,7 @@ OWNER = f"{platform.node()}:{os.getpid()}"  # who runs a trial
 BEAT = 30.0  # seconds after which its owner says again that it lives
 SILENCE = 600.0  # seconds without a beat, and a process of another machine counts as dead
 AT_ONCE = 64  # trials of a grid that are computed together, so that a killed search loses little
+CLAIMS = "tune.lock"  # in the folder of the runs: held while trials are taken
 FAILED = "failed:"  # before the digest of a run, in what the study notes
 Outcome = float | Failure | None  # a score; None for a trial that was dropped
 Progress = Callable[[int, int], None]  # trials finished, trials in all
@@ -117,9 +119,11 @@ def run_search(
                     _forget_failures(search, study)
                 _queue(search, study, heard)
                 while True:
-                    while len(running) < jobs and (
-                        trials := _claim(search, study, jobs, is_shared=storage is not None)
-                    ):
+                    while len(running) < jobs:
+                        with in_turn(Path(runs), CLAIMS):  # SQLite would give one trial to two that ask at once
+                            trials = _claim(search, study, jobs, is_shared=storage is not None)
+                        if not trials:
+                            break
                         points = [_point(search, trial) for trial in trials]
                         for trial, point in zip(trials, points, strict=True):
                             trial.set_user_attr("digest", search.at(point).digest)
