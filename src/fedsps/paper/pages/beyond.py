@@ -11,7 +11,8 @@ what lets the factor be above 1 was chosen on seven more. The bound of the serve
 what a look does that cannot tell a fall from noise, came when most cells had been run without them; they were chosen on
 `CHOSEN_ON`, and the second also on w8a and phishing by label with 20 local steps, which are no cells. So did what the
 first round does, which was chosen on LeNet and ResNet-18, however they are dealt, and on small networks that are no
-cells, and what undoes it, which was chosen on LeNet and acts on no other cell but networks: no network counts for the bar any more, but all do for the case "all cells but the first four".
+cells, and what undoes it, which was chosen on LeNet and acts on none of the convex cells: no network counts for the bar
+any more, but all do for the case "all cells but the first four".
 
 The bar was set before any cell was run: as good as the best tuned rival on 95 % of the cells (B1), three times fewer
 rounds than tuned FedAvg on two thirds of them (B2), and no divergence (B3). It counts the cells that gave no default;
