@@ -106,6 +106,18 @@ def test_evaluate_agrees_with_the_history(fed, tmp_path):
     assert "worst client loss" in fed("evaluate", found["folder"])[1]
 
 
+def test_what_is_not_named_goes_with_layers_that_stay_with_their_clients(fed, tmp_path):
+    net = "nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8), nn.Linear(8, 10))"
+    (tmp_path / "mine.py").write_text(f"from torch import nn\n\n\ndef net():\n    return {net}\n")
+    words = ("--model", "mine.py:net", "--rounds", "2", "--local-batch-norm")
+    for command in ("train", "compare"):
+        code, out, err = fed(command, *words)
+        assert code == 0, err
+        assert "plateau+diagonal" in out
+    code, _, err = fed("train", "")
+    assert code == 2 and "unknown algorithm ''" in err
+
+
 def test_compare_prints_a_table_and_draws(fed, tmp_path):
     code, out, _ = fed("compare", *QUICK, "fedsps", "fedavg:client_stepsize=0.01/0.1")
     assert code == 0

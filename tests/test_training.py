@@ -322,7 +322,7 @@ def test_results_are_saved_and_loaded_without_pickle(unequal_clients, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"algorithm": fedsps.FedSPS}, "algorithm must be one, like fedsps.FedSPS"),
+        ({"algorithm": fedsps.FedSPS}, "algorithm must be one, like fedsps.FedPolyak"),
         ({"algorithm": "fedspss"}, "did you mean fedsps"),
         ({"algorithm": fedsps.FedSPS}, "algorithm must be one"),
         ({"stop_at_loss": 0.1, "evaluate_every": 0}, "stop_at_loss needs evaluations"),

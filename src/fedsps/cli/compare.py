@@ -13,6 +13,7 @@ import typer
 from fedsps.cli.options import ALGORITHM_HELP, AsJson, EngineName, Exact, Fresh, Jobs, Runs, Threads, with_settings
 from fedsps.cli.terminal import as_far_as_possible, bars_of, note, print_comparison, print_json, say
 from fedsps.errors import ConfigurationError
+from fedsps.methods.notation import usual
 from fedsps.report import plot
 from fedsps.report.compare import chosen_algorithms, compare, specs_of
 from fedsps.report.comparison import METRIC
@@ -22,7 +23,7 @@ from fedsps.runs.result import number
 from fedsps.runs.spec import Spec
 
 app = typer.Typer(rich_markup_mode="rich")
-USUAL = ("fedpolyak", "fedsps", "fedavg:client_stepsize=0.001/0.01/0.1/1")
+USUAL = ("fedsps", "fedavg:client_stepsize=0.001/0.01/0.1/1")  # beside what `train` takes
 
 
 @app.command(name="compare")
@@ -67,7 +68,7 @@ def compare_command(
     is named at the end (exit code 1), with its traceback in a file; the others go on.
     """
     torch.set_num_threads(threads)
-    words = algorithms or list(USUAL)
+    words = algorithms or [usual(settings["local_batch_norm"]), *USUAL]
     inches = None if size is None else size_of(size)
     if plot.is_available():
         plot.check(figure)

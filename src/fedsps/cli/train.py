@@ -20,6 +20,7 @@ from fedsps.runs.run import run
 from fedsps.runs.spec import Spec
 
 app = typer.Typer(rich_markup_mode="rich")
+DEFAULT = f"{usual()}; {usual(local_batch_norm=True)} with --local-batch-norm"
 
 
 @app.command(name="train")
@@ -27,7 +28,7 @@ app = typer.Typer(rich_markup_mode="rich")
 @together()
 def train_command(
     settings: dict[str, Any],
-    algorithm: Annotated[str | None, typer.Argument(help=ALGORITHM_HELP, show_default=usual())] = None,
+    algorithm: Annotated[str | None, typer.Argument(help=ALGORITHM_HELP, show_default=DEFAULT)] = None,
     runs: Runs = Path("runs"),
     fresh: Fresh = False,
     exact: Exact = False,
@@ -41,7 +42,8 @@ def train_command(
     and the same numbers up to rounding. The processes share the clients of a round; the first writes and reports.
     """
     torch.set_num_threads(threads)
-    algorithm = algorithm or usual(settings["local_batch_norm"])
+    if algorithm is None:
+        algorithm = usual(settings["local_batch_norm"])
     chosen, *others = parse(algorithm)
     if others:
         raise ConfigurationError(f"{algorithm!r} names {1 + len(others)} runs: train takes one, compare takes several")

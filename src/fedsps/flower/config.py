@@ -44,7 +44,8 @@ class RunConfig:
 
     Attributes:
         plan: rounds, local-steps, batch-size, cohort, weights, augment, seed and evaluate-every, ...; 0 for all.
-        algorithm: as the command line writes it; `of` takes FedSPS under noise or a robust mean if none is named.
+        algorithm: as the command line writes it; if none is named `of` takes FedSPS under noise or a robust
+            mean, and with local-batch-norm FedPolyak without its average.
         dtype: of the model.
         mean: "mean", "median", "trimmed:0.2" or "clipped:1.0".
         far_factor: an answer whose norm is above so many times the cohort's lower median is refused; 0: none is.

@@ -7,7 +7,7 @@ old one or the new one, and a folder is held by one process at a time.
 import hashlib
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -59,11 +59,21 @@ def file_digest(path: Path) -> str:
 
 
 @contextmanager
-def in_turn(folder: Path, file: str) -> Iterator[None]:
-    """Wait until no other process is in there by the same file of the folder."""
+def in_turn(folder: Path, file: str, patience: float) -> Iterator[None]:
+    """Wait until no other process is in there by the same file of the folder.
+
+    Raises:
+        ConfigurationError: another process is still there after so many seconds.
+    """
     lock = FileLock(folder / file)
-    with suppress(NotImplementedError):  # a file system without locks, as some of a network
-        lock.acquire()
+    try:
+        lock.acquire(timeout=patience)
+    except Timeout as error:
+        raise ConfigurationError(
+            f"another process has held {folder / file} for {patience:g} s: let it go on, or end it"
+        ) from error
+    except NotImplementedError:  # a file system without locks, as some of a network
+        pass
     try:
         yield
     finally:

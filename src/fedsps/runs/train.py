@@ -110,7 +110,7 @@ def train(
     if isinstance(algorithm, str):
         algorithm = build(algorithm)
     if not isinstance(algorithm, Algorithm):
-        raise ConfigurationError(f"algorithm must be one, like fedsps.FedSPS(), or its name; got {algorithm!r}")
+        raise ConfigurationError(f"algorithm must be one, like fedsps.FedPolyak(), or its name; got {algorithm!r}")
     told = as_list(callback) + as_list(Progress() if progress else None)
     if stop_at_loss is not None and asked.evaluate_every == 0:
         raise ConfigurationError("stop_at_loss needs evaluations: set evaluate_every to 1 or more")

@@ -96,9 +96,9 @@ def run_search(
 ) -> TuningResult:
     """Search, with `jobs` runs at the same time in processes of one thread each. What is there is not run again.
 
-    This process alone asks the storage for trials (two that share an SQLite file could be given the same one); the
-    workers only run them. Several machines share a search through a real data base, one such process on each; all of
-    them wait for the last trial, and take over those of a machine that fell silent.
+    This process alone asks the storage for trials, and those that share a folder of runs ask in turn (SQLite could give
+    two the same one); the workers only run them. Several machines share a search through a real data base, one such
+    process on each; all of them wait for the last trial, and take over those of a machine that fell silent.
 
     A trial that fails is written down as such, so that the search ends; with `retry` it is run once more.
 
@@ -120,7 +120,7 @@ def run_search(
                 _queue(search, study, heard)
                 while True:
                     while len(running) < jobs:
-                        with in_turn(Path(runs), CLAIMS):  # SQLite would give one trial to two that ask at once
+                        with in_turn(Path(runs), CLAIMS, SILENCE):  # SQLite would give one trial to two at once
                             trials = _claim(search, study, jobs, is_shared=storage is not None)
                         if not trials:
                             break
