@@ -21,7 +21,12 @@ with streams.torch_seed(0, "model"):
 (folder,) = [path.parent for path in Path(sys.argv[1]).glob("*/summary.json")]
 found = fedsps.load(folder, model(contexts[0]).double())
 local = fedsps.train(
-    start, [site_data(context).train for context in contexts], rounds=3, test=server_test(contexts[0]), engine="stacked"
+    start,
+    [site_data(context).train for context in contexts],
+    algorithm=found.spec.algorithm,
+    rounds=3,
+    test=server_test(contexts[0]),
+    engine="stacked",
 )
 ours, theirs = found.model.state_dict(), local.model.state_dict()
 furthest = max((value - theirs[name]).abs().max().item() for name, value in ours.items())
