@@ -237,7 +237,7 @@ MUTANTS = [
     Mutant("engine/metrics.py", "return outputs - 0.5", "return outputs", "test_scores::test_a_yes_or_no_is_scored_where_its_loss_draws_the_line"),
     Mutant("runs/result.py", "value is not None and np.isfinite(value)", "value is not None", "test_cli::test_json_is_json_even_without_numbers; test_spec; test_cli"),
     Mutant("runs/tuning.py", '["round"] > 0.9 * table', '["round"] >= 0.9 * table', "test_tune"),
-    Mutant("runs/tune.py", "with in_turn(Path(runs), CLAIMS, SILENCE):", "with nullcontext():", "test_tune::test_trials_are_taken_by_one_process_at_a_time"),
+    Mutant("runs/tune.py", "with only_one(Path(runs), busy, CLAIMS, SILENCE):", "with nullcontext():", "test_tune::test_trials_are_taken_by_one_process_at_a_time"),
     Mutant("runs/tune.py", "not _params(trial) or _params(trial) in counted", "not _params(trial)", "test_tune::test_points_that_two_machines_put_in_line_are_run_once"),
     Mutant("runs/tune.py", "not _params(trial) or _params(trial) in counted", "_params(trial) in counted", "test_tune::test_nothing_is_drawn_when_another_machine_was_quicker"),
     Mutant("runs/tune.py", "if owner not in heard or heard[owner][0] != beat", "if owner not in heard", "test_tune::test_the_last_point_of_another_machine_is_waited_for"),

@@ -59,29 +59,7 @@ def file_digest(path: Path) -> str:
 
 
 @contextmanager
-def in_turn(folder: Path, file: str, patience: float) -> Iterator[None]:
-    """Wait until no other process is in there by the same file of the folder.
-
-    Raises:
-        ConfigurationError: another process is still there after so many seconds.
-    """
-    lock = FileLock(folder / file)
-    try:
-        lock.acquire(timeout=patience)
-    except Timeout as error:
-        raise ConfigurationError(
-            f"another process has held {folder / file} for {patience:g} s: let it go on, or end it"
-        ) from error
-    except NotImplementedError:  # a file system without locks, as some of a network
-        pass
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-@contextmanager
-def only_one(folder: Path, refusal: str, file: str = ".lock") -> Iterator[None]:
+def only_one(folder: Path, refusal: str, file: str = ".lock", patience: float = 0.0) -> Iterator[None]:
     """Refuse, in these words, while another process holds the folder; it is let go of when the process ends.
 
     The system drops the lock of a process that was killed, so the file that stays behind blocks nobody.
@@ -90,13 +68,14 @@ def only_one(folder: Path, refusal: str, file: str = ".lock") -> Iterator[None]:
         folder: it must be there already.
         refusal: what the user is told.
         file: in the folder, one for each thing that may be held.
+        patience: seconds to wait for the other process.
 
     Raises:
-        ConfigurationError: at once, if another process is in the folder.
+        ConfigurationError: another process is in the folder, and stays.
     """
     lock = FileLock(folder / file)
     try:
-        lock.acquire(timeout=0)
+        lock.acquire(timeout=patience)
     except Timeout as error:
         raise ConfigurationError(refusal) from error
     except NotImplementedError:  # a file system without locks, as some of a network

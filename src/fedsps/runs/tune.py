@@ -25,7 +25,7 @@ from fedsps.engine.history import Row
 from fedsps.engine.ranks import only_one_process
 from fedsps.errors import FailedRunsError, Failure
 from fedsps.runs.failures import attempt
-from fedsps.runs.files import in_turn
+from fedsps.runs.files import only_one
 from fedsps.runs.parallel import LEAST_SWEEP, workers
 from fedsps.runs.result import Result
 from fedsps.runs.run import is_done, run
@@ -110,6 +110,7 @@ def run_search(
     Path(runs).mkdir(parents=True, exist_ok=True)
     url = storage or f"sqlite:///{Path(runs).resolve() / 'tune.db'}"
     heard: Heard = {}
+    busy = f"another process has held {Path(runs) / CLAIMS} for {SILENCE:g} s: let it go on, or end it"
     with open_storage(url) as opened:
         study = _study(search, opened)
         with _beating(study), workers(jobs) as submit:
@@ -120,7 +121,7 @@ def run_search(
                 _queue(search, study, heard)
                 while True:
                     while len(running) < jobs:
-                        with in_turn(Path(runs), CLAIMS, SILENCE):  # SQLite would give one trial to two at once
+                        with only_one(Path(runs), busy, CLAIMS, SILENCE):  # SQLite would give one trial to two
                             trials = _claim(search, study, jobs, is_shared=storage is not None)
                         if not trials:
                             break
