@@ -118,6 +118,17 @@ def test_it_holds_for_ngn_too(loss, seed, steps, cap):
     assert problem.lead(LowNGN(cap=cap, lower=problem.lower), seed, steps) >= -1e-9
 
 
+@pytest.mark.parametrize("cap", [1e9, 1e30])
+def test_ngn_with_a_cap_of_any_size_is_the_polyak_ratio(cap):
+    """In float32 a cap times a squared gradient overflows where neither of them does."""
+    clients = [(torch.full((1, 1), 1e6), torch.zeros(1))]
+    model = nn.Linear(1, 1, bias=False)
+    nn.init.ones_(model.weight)
+    algorithm = fedsps.Algorithm(stepsize=NGN(cap=cap))
+    result = fedsps.train(model, clients, algorithm=algorithm, loss=square, rounds=1, local_steps=1)
+    assert result.history["stepsize_mean"].iloc[0] == pytest.approx(2 * 5e11 / 1e24, rel=1e-3)
+
+
 def test_below_one_half_it_fails():
     """One step on |a.x| with scale 0.4 lands 2.5 times as far as the minimum is: the bound 2 (F - lower) is tight."""
     problem = Problem(absolute, 0)
@@ -265,3 +276,43 @@ def leads_on_digits(**settings):
 def test_the_common_stepsize_keeps_the_guarantee_on_average(largest):
     """Positive in every round; in most with s up to 4, which a fast fall allows and nothing guarantees."""
     assert (leads_on_digits(largest=largest) > 0).sum() >= (100 if largest == 1 else 80)
+
+
+def with_a_steep_tenth(seed, factor=10.0):
+    """Forty clients with data that one linear model fits; every tenth has inputs that much larger than the others'."""
+    random = np.random.default_rng(seed)
+    weights = random.normal(size=10)
+    inputs = [random.normal(size=(40, 10)) * (factor if client % 10 == 0 else 1.0) for client in range(40)]
+    return [(torch.from_numpy(own), torch.from_numpy(own @ weights)) for own in inputs]
+
+
+def trained_with_a_steep_tenth(seed, local_steps, **settings):
+    rule = Leading(**settings)
+    algorithm = fedsps.Algorithm(stepsize=rule, server=DiagonalExtrapolation())
+    model = nn.Linear(10, 1, bias=False).double()
+    nn.init.zeros_(model.weight)
+    clients = with_a_steep_tenth(seed)
+    plan = {"rounds": 40, "cohort": 4, "batch_size": 10, "local_steps": local_steps, "seed": seed}
+    result = fedsps.train(model, clients, algorithm=algorithm, loss="squared", **plan)
+    start = np.mean([(targets**2).mean().item() for _, targets in clients])
+    return result.history["train_loss"].to_numpy() / start, np.array(rule.leads)
+
+
+@pytest.mark.parametrize("local_steps", [5, 20])
+@pytest.mark.parametrize("seed", [0, 5, 6, 7])
+def test_a_steep_client_that_is_rarely_drawn_does_not_drive_the_loss_up(seed, local_steps):
+    """Gamma may know nothing of it: the brake on the batch itself must do."""
+    losses, _ = trained_with_a_steep_tenth(seed, local_steps)
+    assert losses.max() <= 1 and losses[-1] < 0.02
+
+
+def test_with_a_longer_brake_it_does():
+    """8 ratio is 4 / h on a parabola: each local step makes the distance three times as large."""
+    losses, _ = trained_with_a_steep_tenth(6, 20, safety=8.0)
+    assert losses.max() > 1e10
+
+
+def test_with_few_clients_a_round_the_guarantee_may_fail_in_one():
+    """Gamma is of the rounds before: a steep client that they did not have may get more than twice its own ratio."""
+    _, leads = trained_with_a_steep_tenth(6, 5, largest=1.0)
+    assert leads.min() < 0

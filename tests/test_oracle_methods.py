@@ -331,7 +331,7 @@ def plateau(
     scale=0.5,
     initial=0.003,
     growth=1.1,
-    safety=8.0,
+    safety=4.0,
     memory=30.0,
     largest=4.0,
     rise=1.03,

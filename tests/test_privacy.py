@@ -229,10 +229,10 @@ def test_bounded_scalars_leave_a_client_and_what_the_rule_can_do_without_does_no
     ("name", "same"),
     [
         ("fedexp", "fedexp"),
-        ("fedpolyak", "common:cap=1e9,safety=8+diagonal+polyaverage"),
+        ("fedpolyak", "common:cap=1e9+diagonal+polyaverage"),
         (
             "plateau:initial=1+diagonal",
-            "common:initial=1,cap=1e9,safety=8+diagonal",
+            "common:initial=1,cap=1e9+diagonal",
         ),  # the ratios decide its stepsize
     ],
 )

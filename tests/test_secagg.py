@@ -129,8 +129,8 @@ def test_equals_the_plain_mean(name, algorithm, cohort, rounds, tmp_path):
     local.history["clients"] = cohort or 5
     np.testing.assert_allclose(found.history[means], local.history[means], atol=1e-4)
     assert found.history["events"].eq("").all()
-    assert found.history["bytes_up"].eq((cohort or 5) * 8 * (1 + 15 + 4)).all(), (
-        "a weight, the change, and four numbers"
+    assert found.history["bytes_up"].eq((cohort or 5) * 8 * (1 + 15 + 4 * 2 + 2)).all(), (
+        "a weight, the change, four digits of the mean loss and stepsize, and two numbers"
     )
     assert found.history["bytes_down"].eq((cohort or 5) * 8 * 15).all()
 
@@ -155,7 +155,7 @@ def test_scalars_and_the_broadcast_travel_too(name, cohort, scalars, received, s
     np.testing.assert_allclose(found.history[means], local.history[means], atol=tolerance)
     assert found.history["events"].eq("").all()
     clients = cohort or 5
-    assert found.history["bytes_up"].eq(clients * 8 * (1 + 15 + 4 * scalars + 4)).all(), "four digits a scalar"
+    assert found.history["bytes_up"].eq(clients * 8 * (1 + 15 + 4 * (scalars + 2) + 2)).all(), "four digits a scalar"
     assert found.history["bytes_down"].eq(clients * 8 * (15 + received)).all()
 
 
@@ -194,7 +194,8 @@ def test_the_mean_of_scalars_is_exact(limit, clients):
     total = sum(quantize([vector], limit, secagg.STEPS)[0].astype(np.int64) for vector in vectors)
     assert total.max() < 2**32, "the masks' range"
     mean = (dequantize([total], limit, secagg.STEPS)[0] - (clients - 1) * limit) / clients  # as Flower's workflow does
-    found = secagg.message_of(torch.from_numpy(mean), torch.zeros(2).double(), clients, limit, ranges)
+    told = ranges | secagg.TOLD
+    found = secagg.message_of(torch.from_numpy(mean), torch.zeros(2).double(), clients, limit, told)
     for name, (low, high) in ranges.items():
         assert abs(found[name].item() - sent[name].mean()) < 1e-14 * (high - low)
     assert abs(found["tiny"].item() / sent["tiny"].mean() - 1) < 1e-9
@@ -262,7 +263,7 @@ def test_client_without_a_finite_change_is_left_out_and_the_rest_is_their_mean(t
     assert result.history["clients"].tolist() == [4]
     assert result.history["events"].tolist() == ["client 3: its change or its loss is not finite"]
     assert 3 not in {client for _, client in true_vectors}
-    mean = np.mean(list(true_vectors.values()), axis=0)[:-4]
+    mean = np.mean(list(true_vectors.values()), axis=0)[:-10]
     change = in_process.weights(result) - torch.cat([p.detach().flatten() for p in in_process.linear().parameters()])
     assert np.abs(change.numpy() - mean).max() < 1e-4
 
@@ -359,7 +360,7 @@ def test_goes_on_without_a_client_that_is_silent_from_a_stage_on(stage, tmp_path
     assert result.history["events"].tolist() == [events[stage]]
     inside = [values for (_, client), values in true_vectors.items() if client != 4 or stage == 3]
     change = in_process.weights(result) - torch.cat([p.detach().flatten() for p in in_process.linear().parameters()])
-    assert np.abs(change.numpy() - np.mean(inside, axis=0)[:-4]).max() < 1e-4
+    assert np.abs(change.numpy() - np.mean(inside, axis=0)[:-10]).max() < 1e-4
 
 
 def test_all_are_asked_again_if_too_few_are_left_without_the_silent(tmp_path):
@@ -403,7 +404,21 @@ def test_a_value_beyond_the_range_is_told_on_either_side(value, beyond):
     one = torch.ones((), dtype=torch.float64)
     trace = Trace(0.1 * one.expand(2), 0.1 * one.expand(2), one)
     done = Answer({"delta": torch.tensor([0.1, value], dtype=torch.float64)}, {}, {}, trace, 2)
-    assert secagg.vector(done, 0, 0, 0.5, {}).tolist() == pytest.approx([0.1, value, 0.1, 0.1, beyond, 0.25])
+    values = secagg.vector(done, 0, 0, 0.5, {}).tolist()
+    assert values[:2] + values[-2:] == pytest.approx([0.1, value, beyond, 0.25])
+
+
+def test_long_stepsizes_and_large_losses_are_told_as_they_are_and_are_no_clipping():
+    """Methods without a cap have stepsizes of dozens, and nothing of the change is lost by that."""
+    one = torch.ones((), dtype=torch.float64)
+    done = Answer(
+        {"delta": torch.full((2,), 1e-3)}, {}, {}, Trace(-3e4 * one.expand(2), 3162.5 * one.expand(2), one), 2
+    )
+    values = torch.from_numpy(secagg.vector(done, 0, 0, 8.0, {}))
+    found = secagg.message_of(values, torch.zeros(2).double(), 1, 8.0, secagg.TOLD)
+    assert values[-2] == 0
+    assert found["mean loss"].item() == pytest.approx(-3e4, abs=1e-9)
+    assert found["mean stepsize"].item() == pytest.approx(3162.5, rel=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -458,6 +458,23 @@ def test_separable_data_and_the_theorems():
     assert said(found, "your cap binds")[0].endswith("adapt") or "adapt" not in said(found, "your cap binds")[0]
 
 
+def test_any_cap_is_said_to_do_only_where_the_scale_makes_every_step_safe():
+    """With scale 0.1 a step on a parabola goes five times as far as the minimum is."""
+    random = np.random.default_rng(0)
+    inputs = random.normal(size=(3, 30, 5))
+    weights = random.normal(size=5)
+    clients = [(torch.from_numpy(own), torch.from_numpy(own @ weights)) for own in inputs]
+    model = nn.Linear(5, 1, bias=False).double()
+    settings = {"loss": "squared", "batch_size": 1, "local_steps": 5}
+    for scale, cap, is_safe in ((0.5, 1000.0, True), (0.1, 1000.0, False), (0.1, 1e-3, True)):
+        algorithm = FedSPS(scale=scale, cap=cap)
+        (sentence,) = said(fedsps.analyse(model, clients, algorithm=algorithm, **settings), "one model fits all")
+        assert sentence.endswith("with any cap") == is_safe
+        assert ("scale is 0.5 or more: with 0.1 steps overshoot" in sentence) != is_safe
+        result = fedsps.train(model, clients, algorithm=algorithm, rounds=30, **settings)
+        assert is_safe == (result.diverged_at is None and result.history["train_loss"].iloc[-1] < 10)
+
+
 def test_what_is_not_exact_is_not_called_so():
     data = gaussian_clients(samples=20)
     found = fedsps.analyse(LogisticRegression(2, 3), data.pairs(), batch_size=4, iterations=1)

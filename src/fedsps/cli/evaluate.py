@@ -27,11 +27,11 @@ from fedsps.engine.metrics import named_metrics
 from fedsps.errors import ConfigurationError, DataError, TableWarning
 from fedsps.model.device import find_device, placed
 from fedsps.model.logistic import network_of
+from fedsps.model.losses import LOSSES
 from fedsps.report.format import finite, shown, spec_title
 from fedsps.runs.result import Result
 from fedsps.runs.run import load
 from fedsps.runs.scores import client_table, layers_of_clients
-from fedsps.runs.task import LOSSES
 
 app = typer.Typer(rich_markup_mode="rich")
 MOST_CLIENTS = 30  # rows of the printed table; --json has all

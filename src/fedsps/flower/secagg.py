@@ -3,7 +3,7 @@
 Flower 1.41 has the protocol in its legacy interface only, for one round over one vector a client. That is all that is
 used of it here: the round is asked for by the same server as any other, the change is computed by a site like any
 other. Beside the change travel a few numbers of which the server learns the sum alone: the scalars that the algorithm
-sends, each as a few digits (`digits`), and `BESIDE`.
+sends and those of `TOLD`, each as a few digits (`digits`), and `BESIDE`.
 
 Each pair of neighbours masks its vectors by numbers that cancel in the sum; shares of the keys let the others take off
 the masks of whoever drops out. Values are clipped to a range and rounded, so the sum is exact up to that.
@@ -54,9 +54,11 @@ from fedsps.flower.transport import Heard
 from fedsps.model.network import Loss
 
 LEAST, MOST = 3, 1000  # clients: of two, each would see the other's change; the sum of 1024 would overflow
-BESIDE = ("loss", "stepsize", "clipped", "known")
-"""What travels behind the change: the client's mean loss and stepsize, the range if a value is beyond it or 0, and half
-of the range, which everybody knows: its mean is wrong if a vector was damaged or a mask is left."""
+BESIDE = ("clipped", "known")
+"""What travels behind the change and the scalars: the range if a value is beyond it or 0, and half of the range, which
+everybody knows: its mean is wrong if a vector was damaged or a mask is left."""
+TOLD: Ranges = {"mean loss": (-(2.0**20), 2.0**20), "mean stepsize": (0.0, 2.0**40)}
+"""What every client tells for the history, whatever the algorithm; beyond its range it is the nearer end."""
 STEPS = 2**22  # to which the range is rounded
 DIGITS = 4  # of a scalar, in base STEPS
 
@@ -142,7 +144,7 @@ def digits(value: float, low: float, high: float) -> list[int]:
 def vector(
     done: Answer, round: int, client: int, limit: float, ranges: Ranges
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """The client's change and, behind it, the digits of its K scalars and `BESIDE`: `[d] -> [d + 4 K + 4]`, float64.
+    """The client's change and, behind it, the digits of its K scalars and of `TOLD`, and `BESIDE`: `[d + 4 K + 10]`.
 
     The server can check no vector that it does not see, so what is wrong with one is found here.
 
@@ -159,37 +161,41 @@ def vector(
     >>> from fedsps.core.contract import Trace
     >>> trace = Trace(losses=torch.tensor([0.5, 0.25]), stepsizes=torch.tensor([1.0, 3.0]), gap=torch.tensor(0.25))
     >>> done = Answer({"delta": torch.tensor([0.25, -9.0])}, {}, {}, trace, gradients=2)
-    >>> vector(done, round=0, client=0, limit=8.0, ranges={}).tolist()
-    [0.25, -9.0, 0.375, 2.0, 8.0, 4.0]
+    >>> values = vector(done, round=0, client=0, limit=8.0, ranges={})
+    >>> values[:2].tolist(), values[-2:].tolist()
+    ([0.25, -9.0], [8.0, 4.0])
+    >>> message_of(torch.from_numpy(values), torch.zeros(2), 1, limit=8.0, ranges=TOLD)
+    {'delta': tensor([ 0.2500, -9.0000]), 'mean loss': tensor(0.3750), 'mean stepsize': tensor(2.)}
     """
     assert done.trace is not None, "the one exchange is training"
     delta = done.message["delta"].cpu().double()
-    means = torch.stack([done.trace.losses.mean(), done.trace.stepsizes.mean()]).cpu().double()
-    values = torch.cat([delta, means])
-    numbers = {name: float(done.message[name]) for name in ranges}
-    if not values.isfinite().all() or not np.isfinite(list(numbers.values())).all():
+    means = (done.trace.losses.mean(), done.trace.stepsizes.mean())
+    told = {name: float(mean) for name, mean in zip(TOLD, means, strict=True)}
+    numbers = {name: float(done.message[name]) for name in ranges} | told
+    if not delta.isfinite().all() or not np.isfinite(list(numbers.values())).all():
         raise LeavesRoundError(INFINITE)
     try:
         check_bound(round + 1, done.trace.as_cohort, np.array([client]))
     except LowerBoundError:
         raise LeavesRoundError(BELOW) from None
     beyond = [name for name, (low, high) in ranges.items() if not low <= numbers[name] <= high]
-    clipped = bool((values.abs() > limit).any()) or bool(beyond)
-    places = np.array([place for name in ranges for place in digits(numbers[name], *ranges[name])], dtype=np.float64)
-    return np.concatenate([delta, 2 * limit / STEPS * places - limit, means, [limit * clipped, limit / 2]])
+    clipped = bool((delta.abs() > limit).any()) or bool(beyond)  # a loss or a stepsize moves nothing
+    every = ranges | TOLD
+    places = np.array([place for name in every for place in digits(numbers[name], *every[name])], dtype=np.float64)
+    return np.concatenate([delta, 2 * limit / STEPS * places - limit, [limit * clipped, limit / 2]])
 
 
 def message_of(mean: Tensor, x: Tensor, clients: int, limit: float, ranges: Ranges) -> Tensors:
     """The mean of the messages out of the mean of so many vectors: the change, and the scalars from their digits.
 
     Args:
-        mean: of the clients' vectors, `[d + 4 K + 4]`.
+        mean: of the clients' vectors, `[d + 4 K + 2]`.
         x: the server's point, `[d]`, for the dtype and the device.
         clients: that are in the mean.
         limit: the largest absolute value that the protocol carries.
-        ranges: of the scalars.
+        ranges: of the K scalars, `TOLD` among them where clients tell it.
 
-    >>> sent = [*torch.tensor(digits(0.75, 0.0, 1.0)) * 16 / STEPS - 8, 0.5, 1.0, 0.0, 4.0]
+    >>> sent = [*torch.tensor(digits(0.75, 0.0, 1.0)) * 16 / STEPS - 8, 0.0, 4.0]
     >>> message_of(torch.tensor([0.25, *sent]).double(), torch.zeros(1), 1, limit=8.0, ranges={"length": (0.0, 1.0)})
     {'delta': tensor([0.2500]), 'length': tensor(0.7500)}
     """
@@ -278,7 +284,7 @@ class SecureTransport:
         down = [state.x, *exchange.broadcast(state.server).values()]
         x = ndarrays_to_parameters([value.cpu().numpy() for value in down])
         limit = config.clipping_range
-        behind = DIGITS * len(ranges_of(setup.algorithm, state.x, limit)) + len(BESIDE)
+        behind = DIGITS * len(ranges_of(setup.algorithm, state.x, limit) | TOLD) + len(BESIDE)
         there = [client for client in audience.tolist() if client in nodes]
         least = needed(len(audience) + len(heard.refused))
         if len(there) < least:
@@ -333,12 +339,13 @@ class SecureTransport:
         if diverged:
             return collected
         asked: Asked = next(iter(heard.sound.values()))
-        loss, stepsize, clipped, _ = asked.mean[-len(BESIDE) :].tolist()
-        many = round(clipped / limit * len(clients))
+        many = round(asked.mean[-len(BESIDE)].item() / limit * len(clients))
+        found = message_of(asked.mean, state.x, len(clients), limit, ranges | TOLD)
+        loss, stepsize = (found.pop(name).item() for name in TOLD)
         where = f"{limit:g}" + (f", or at the range of {', '.join(ranges)}" if ranges else "")
         return replace(
             collected,
-            mean=message_of(asked.mean, state.x, len(clients), limit, ranges),
+            mean=found,
             gradients=asked.gradients,
             bytes_up=8 * (1 + len(asked.mean)) * len(clients),  # masked numbers, and the masked weight
             means={"cohort_loss": loss, "stepsize_mean": stepsize},

@@ -12,7 +12,7 @@ from fedsps.rules.polyak import Lower
 class FedPolyak(Algorithm):
     """Three ideas of Polyak's: a stepsize from loss and gradient, the like on the server, and an averaged output.
 
-        clients     gamma = min( Gamma, 8 ratio ),    ratio = (F_i - lower_i) / ||g||^2,    share ratio at first
+        clients     gamma = min( Gamma, 4 ratio ),    ratio = (F_i - lower_i) / ||g||^2,    share ratio at first
         server      best = mean of F_i - lower_i / mean of ||g||^2,    Gamma = share best at first
                     share = 0.1, or 0.003 where a first round at 0.1 did not do what its gradients promised, or
                     the loss has doubled after it: then the run begins anew

@@ -9,5 +9,6 @@ imports `fedsps.core` alone.
 | `models` | logistic regression, LeNet, ResNet-18 |
 | `chain` | linear layers and activations for all clients at once, without vmap |
 | `network` | any module and loss as functions of one flat vector, by autograd |
+| `losses` | losses by name |
 | `logistic` | the same for logistic regression, in closed form |
 """

@@ -17,6 +17,7 @@ from fedsps.engine.metrics import METRICS, Metric, named_metrics
 from fedsps.engine.trial import Engine
 from fedsps.errors import ConfigurationError, FailedRunsError, Failure, unknown
 from fedsps.methods.notation import Named, name_of, parse
+from fedsps.model.losses import chosen_loss
 from fedsps.model.network import Loss
 from fedsps.report.comparison import METRIC, Comparison, comparison
 from fedsps.report.statistics import Test
@@ -24,7 +25,6 @@ from fedsps.runs.parallel import run_all
 from fedsps.runs.result import Result
 from fedsps.runs.spec import Spec
 from fedsps.runs.sweep import Watch
-from fedsps.runs.task import chosen_loss
 from fedsps.runs.train import divided
 from fedsps.runs.train_all import train_all
 

@@ -28,8 +28,10 @@ class CommonStepsize(PolyakRule):
 
     The per-batch rule takes tiny steps on hard batches and large ones on easy ones, and the means of FedSPS-Global are
     ruled by one client; a geometric mean is steady. The limit on its growth brings it through the first rounds, and
-    `safety` is the brake that acts at once, on the batch itself. All is relative to ratios: a loss in other units, or
-    inputs of another size, give the same run (while no cap binds). A Gamma of infinity says that there is none yet.
+    `safety` is the brake that acts at once, on the batch itself. Where the loss is `h (y - y*)^2 / 2 + lower`, a step
+    of `a ratio` multiplies `y - y*` with `1 - a / 2`: 4 is the most at which no distance grows, however steep the
+    client is that Gamma knew nothing of. All is relative to ratios: a loss in other units, or inputs of another size,
+    give the same run (while no cap binds). A Gamma of infinity says that there is none yet.
 
     Args:
         scale: c; 1/2 is the plain ratio.

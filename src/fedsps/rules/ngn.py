@@ -45,6 +45,6 @@ class NGN(PolyakRule):
         size = norm_sq(seen.gradient)
         gap = self.gap(seen).clamp(min=0)
         cap = rounded(self.cap, gap.dtype)
-        gamma = cap * (gap / (gap + cap * self.scale * size))
+        gamma = gap / (gap / cap + self.scale * size)  # no product with the cap, which may be as large as it likes
         gamma = torch.where(size == 0, cap, gamma)
         return gamma.masked_fill(size == torch.inf, torch.nan), state

@@ -134,7 +134,6 @@ class PlateauStepsize(CommonStepsize):
     receives: ClassVar[tuple[str, ...]] = ("stepsize", "share")
     sends: ClassVar[tuple[str, ...]] = SENT
     cap: float = 1e9
-    safety: float = 8.0
     memory: float = 30.0
     largest: float = 4.0
     rise: float = 1.03

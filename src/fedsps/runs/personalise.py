@@ -17,9 +17,9 @@ from fedsps.engine.setup import suited
 from fedsps.errors import ConfigurationError, DataError
 from fedsps.methods.fedsps import FedSPS
 from fedsps.model.logistic import network_of
+from fedsps.model.losses import chosen_loss
 from fedsps.model.network import Loss
 from fedsps.runs.result import Result
-from fedsps.runs.task import chosen_loss
 from fedsps.runs.train import train
 
 

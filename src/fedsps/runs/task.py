@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedsps.checks import choice, count, fraction
@@ -25,6 +24,7 @@ from fedsps.data import partition as deal
 from fedsps.data.clients import ClientData
 from fedsps.engine.metrics import named_metrics
 from fedsps.errors import ConfigurationError, DataError, FedspsError
+from fedsps.model.losses import LOSSES
 from fedsps.model.models import LeNet, LogisticRegression, Norm, ResNet18
 from fedsps.model.network import Loss
 from fedsps.runs.files import file_digest
@@ -33,11 +33,6 @@ if TYPE_CHECKING:  # pandas comes with it, which a client of a federation does w
     from fedsps.data.columns import Columns
 
 MODELS = ("logistic", "linear", "lenet", "resnet18")
-LOSSES: dict[str, Loss] = {
-    "cross-entropy": F.cross_entropy,
-    "binary": F.binary_cross_entropy_with_logits,
-    "squared": F.mse_loss,
-}
 PREPARATION = "2"  # how tables are prepared: another way of it is another run
 LossName = Literal["auto", "cross-entropy", "binary", "squared"]
 DtypeName = Literal["float32", "float64"]
@@ -201,28 +196,6 @@ class Task:
         if self.model == "lenet":
             return LeNet(shape[0], shape[1], classes)
         return ResNet18(shape[0], classes, self.width, self.norm)
-
-
-def chosen_loss(loss: Loss | str) -> Loss:
-    """A loss by its name, a class made into one, anything else as it is.
-
-    Raises:
-        ConfigurationError: the name is unknown, or it cannot be called.
-
-    >>> chosen_loss("squared") is F.mse_loss, chosen_loss(nn.CrossEntropyLoss)
-    (True, CrossEntropyLoss())
-    """
-    if isinstance(loss, str):
-        choice("loss", loss, LOSSES)
-        return LOSSES[loss]
-    if isinstance(loss, type) and issubclass(loss, nn.Module):
-        made: Loss = loss()
-        return made
-    if not callable(loss):
-        raise ConfigurationError(
-            f"loss must be a function of outputs and targets, or one of {', '.join(LOSSES)}; got {loss!r}"
-        )
-    return cast(Loss, loss)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from fedsps.errors import ConfigurationError, LossRoseWarning
 from fedsps.methods.notation import build, name_of, usual
 from fedsps.model.device import placed
 from fedsps.model.logistic import network_of
+from fedsps.model.losses import chosen_loss
 from fedsps.model.network import Loss, kind_of_outputs
 from fedsps.runs.callbacks import Progress
 from fedsps.runs.checkpoint import Checkpoint, fingerprint
@@ -30,7 +31,6 @@ from fedsps.runs.fingerprint import prints_of
 from fedsps.runs.result import Result, frame, provenance
 from fedsps.runs.scores import client_table, start_facts
 from fedsps.runs.spec import Spec
-from fedsps.runs.task import chosen_loss
 
 ROSE = (
     "the training loss ended at {end:.4g}, above its start of {start:.4g}. Likely causes: inputs of very different "

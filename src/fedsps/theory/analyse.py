@@ -16,12 +16,13 @@ from fedsps.core.kinds import StepsizeRule
 from fedsps.core.plan import Knobs, Plan, takes_plan
 from fedsps.data.clients import ClientData, Samples
 from fedsps.engine.round import play_round
-from fedsps.engine.setup import Setup, start
+from fedsps.engine.setup import Setup, start, suited
 from fedsps.engine.trial import prepare
 from fedsps.errors import ConfigurationError
 from fedsps.methods.fedsps import FedSPS
 from fedsps.model.device import placed
 from fedsps.model.logistic import network_of
+from fedsps.model.losses import chosen_loss
 from fedsps.model.network import Loss, Network
 from fedsps.rules.global_stepsize import GlobalStepsize
 from fedsps.rules.polyak import SPS, Lower, PolyakRule
@@ -41,7 +42,7 @@ def analyse(
     clients: Sequence[Samples] | ClientData,
     *,
     algorithm: Algorithm | None = None,
-    loss: Loss = F.cross_entropy,
+    loss: Loss | str = F.cross_entropy,
     trained: nn.Module | None = None,
     trial_rounds: int = 20,
     iterations: int | None = None,
@@ -57,7 +58,7 @@ def analyse(
         model: any `nn.Module`, at the parameters that training starts from.
         clients: one `(inputs, targets)` pair or data set for each client, as in `train`.
         algorithm: what would be trained with; `FedSPS()` if not given.
-        loss: any torch loss of (outputs, targets) that gives one number for a batch.
+        loss: any torch loss of (outputs, targets) that gives one number for a batch, or its name, as in `train`.
         trained: the same model after training, to be looked at too: `train(...).model`.
         trial_rounds: rounds that are played to see how often the cap binds.
         iterations: of L-BFGS, at most; if not given, 2000, or fewer where one takes long.
@@ -75,12 +76,13 @@ def analyse(
     if not isinstance(algorithm, Algorithm):
         raise ConfigurationError(f"algorithm must be one, like fedsps.FedSPS(); got {algorithm!r}")
     count("trial_rounds", trial_rounds)
+    loss = chosen_loss(loss)
     asked = Plan.of(**plan)
     network = network_of(placed(model, asked.device), placed(loss, asked.device))
     data = ClientData.of(clients)
-    setup = Setup(asked, network, data.to(network.x, network.accepted), algorithm)
+    setup = Setup(asked, network, suited(network, data), algorithm)
     capped = capped_share(setup, trial_rounds)
-    precise = _precise(model, loss)
+    precise = _precise(model, loss, network.squeezed)
     objective = Objective.of(replace(setup, data=data), precise)
     form = linear_form(model, loss)
     curvature = (
@@ -93,8 +95,9 @@ def analyse(
     x, where = precise.x, "the start"
     if trained is not None:
         after = network_of(placed(trained, asked.device), placed(loss, asked.device))
+        after.squeezed = network.squeezed
         capped_at_end = capped_share(replace(setup, network=after), trial_rounds)
-        precise = _precise(trained, loss)
+        precise = _precise(trained, loss, network.squeezed)
         objective = replace(objective, network=precise)
         x, where = precise.x, "the trained model"
         last_loss = objective(x)[0].item()
@@ -129,10 +132,12 @@ def analyse(
     )
 
 
-def _precise(module: nn.Module, loss: Loss) -> Network:
+def _precise(module: nn.Module, loss: Loss, squeezed: bool) -> Network:
     """The network on the host in float64."""
     inner = copy.deepcopy(loss).cpu().double() if isinstance(loss, nn.Module) else loss
-    return network_of(copy.deepcopy(module).cpu().double(), inner)
+    network = network_of(copy.deepcopy(module).cpu().double(), inner)
+    network.squeezed = squeezed
+    return network
 
 
 def lower_of(rule: StepsizeRule) -> Lower:

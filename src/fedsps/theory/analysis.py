@@ -166,12 +166,13 @@ class Analysis:
         if self.optimum.x is None:
             return [
                 "the data are separable: there is no x*, f falls to 0 on the way to infinity. Nothing is left to "
-                "average out, so FedSPS needs no small cap and no decreasing stepsizes"
+                f"average out, so FedSPS needs no small cap and no decreasing stepsizes{self._but_for_the_scale()}"
             ]
         if np.isnan(self.gap) or self.curvature.smoothness <= 0:
             return []
         if self.gap <= 1e-9 * self.first_loss:
-            return ["one model fits all clients (sigma_f^2 = 0): FedSPS converges to it with any cap"]
+            fits = "one model fits all clients (sigma_f^2 = 0): FedSPS converges to it with any cap"
+            return [fits + self._but_for_the_scale()]
         share = percent(self.gap / self.first_loss)
         if self.optimum.is_exact:
             known = f"no model fits all clients: sigma_f^2 is {share} of the first loss"
@@ -182,6 +183,16 @@ class Analysis:
             "feddecsps lets the noise die out, and comes to x* itself with a cap of at most 1/(2 c L) = "
             f"{1 / self.curvature.smoothness:.3g} (c = 0.5), where all clients keep the same stepsizes"
         ]
+
+    def _but_for_the_scale(self) -> str:
+        """Below 1/2 a step goes beyond the minimum of a parabola, and below 1/4 farther than it came from."""
+        k = self.constants
+        if k is None or CONVEX not in self.theorems or k.scale >= 0.5 or k.cap <= 2 / self.curvature.smoothness:
+            return ""
+        return (
+            f" if scale is 0.5 or more: with {k.scale:g} steps overshoot, and the run may diverge. Take 0.5, or a cap "
+            f"of at most 2/L = {2 / self.curvature.smoothness:.3g}"
+        )
 
     def _of_the_clients(self) -> list[str]:
         clients, batches = self.noise
