@@ -236,10 +236,12 @@ def test_bounded_scalars_leave_a_client_and_what_the_rule_can_do_without_does_no
         ),  # the ratios decide its stepsize
     ],
 )
-def test_without_noise_and_clipping_only_the_left_out_losses_are_missed(name, same, tmp_path, monkeypatch):
+def test_without_noise_and_clipping_only_the_left_out_losses_are_missed(name, same, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(privacy, "gaussian", np.zeros)
     loose = {"clip_norm": 1e3, "noise_multiplier": 1.0}
     found = in_process.run(in_process.grid(tmp_path), tmp_path, algorithm=name, rounds=3, **loose)
+    is_told = "goes by the stepsize rule common in place of plateau" in capsys.readouterr().out
+    assert is_told == (name != same)
     free = in_process.run(in_process.grid(tmp_path), tmp_path, algorithm=same, rounds=3)
     assert torch.allclose(in_process.weights(found), in_process.weights(free), rtol=1e-9, atol=1e-12)
 

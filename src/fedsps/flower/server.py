@@ -179,6 +179,7 @@ def _run(server: Server, network: Network, spec: Spec, folder: "RunFolder", test
     state = start(setup, new_ledger(sizes))
     session = Session(setup, state, server.collect, evaluate, membership.complaints)
     say(f"{config.algorithm} with {len(sizes)} clients, {config.plan.rounds} rounds; run folder {folder.folder}")
+    _say_what_is_other(config)
     cohort = config.plan.active(len(sizes))
     began = time.monotonic()
 
@@ -221,6 +222,16 @@ def _run(server: Server, network: Network, spec: Spec, folder: "RunFolder", test
             say(f"the states of clients {', '.join(map(str, left))} stay on their disks: they did not answer")
     say(f"finished: {folder.folder}")
     return result
+
+
+def _say_what_is_other(config: RunConfig) -> None:
+    """A run with differential privacy may have another stepsize rule than the algorithm's name says."""
+    asked, built = config.named.build().stepsize, config.built.stepsize
+    if built != asked:
+        say(
+            f"differential privacy: {config.algorithm} goes by the stepsize rule {built.word} in place of {asked.word}, "
+            "whose reports have no range for noise to cover; fedsps bears noise better"
+        )
 
 
 def _setup(config: RunConfig, data: ClientData, network: Network) -> Setup:
