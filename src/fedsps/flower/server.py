@@ -229,8 +229,8 @@ def _say_what_is_other(config: RunConfig) -> None:
     asked, built = config.named.build().stepsize, config.built.stepsize
     if built != asked:
         say(
-            f"differential privacy: {config.algorithm} goes by the stepsize rule {built.word} in place of {asked.word}, "
-            "whose reports have no range for noise to cover; fedsps bears noise better"
+            f"differential privacy: {config.algorithm} goes by the stepsize rule {built.word} in place of {asked.word}"
+            ", whose reports have no range; fedsps bears noise better"
         )
 
 

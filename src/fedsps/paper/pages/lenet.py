@@ -64,7 +64,7 @@ PAGE = Page(
             "final loss at most 1.25 times FedAvg's",
             "loss ratio",
             {words: at_most("iid", "FedSPS", 1.25, rival) for words, rival in AGAINST_FEDAVG.items()},
-            why="the smoothed cap grows without end, and with it the stepsizes; FedAvg's 0.1 stays where it is",
+            why="not the smoothing alone: without it FedSPS ends higher, too (page beyond); the cause is not tested",
         ),
         Claim(
             "N2",
