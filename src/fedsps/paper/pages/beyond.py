@@ -5,10 +5,10 @@ FedExP and Delta-SGD run at their defaults, and FedAvg, FedAMS and FedAdam at th
 paper's grid, widened to a client stepsize of 10, on the cell itself. Networks have the settings and the searches of
 their own pages, without FedAdam. The defaults of FedPolyak were chosen on the cells `CHOSEN_ON`, which do not count. By
 the time its last form was fixed an earlier one had been run on every cell. Its first form was chosen on four cells. It
-failed on three of the others, its stepsize growing past the optimum unnoticed, and what `PlateauStepsize` does at a rest was chosen on
-them; it then lost w8a by class twofold, and how the common stepsize is made, when the server looks at the loss, and
-what lets the factor be above 1 was chosen on seven more. The bound of the server's step, and
-what a look does that cannot tell a fall from noise, came when most cells had been run without them; they were chosen on
+failed on three of the others, its stepsize growing past the optimum unnoticed, and what `PlateauStepsize` does at a
+rest was chosen on them; it then lost w8a by class twofold, and how the common stepsize is made, when the server looks
+at the loss, and what lets the factor be above 1 was chosen on seven more. The bound of the server's step, and what a
+look does that cannot tell a fall from noise, came when most cells had been run without them; they were chosen on
 `CHOSEN_ON`, and the second also on w8a and phishing by label with 20 local steps, which are no cells. So did what the
 first round does, which was chosen on LeNet and ResNet-18, however they are dealt, and on small networks that are no
 cells, and what undoes it, which was chosen on LeNet and acts on none of the convex cells: no network counts for the bar
@@ -373,8 +373,8 @@ PAGE = Page(
         " local steps on MNIST and a9a, and on three seeds LeNet and a narrow ResNet-18, as on their pages. Cells "
         "marked `chosen on` gave FedPolyak's defaults and do not count; on the others, too, an earlier form of it had "
         "been run before its last one was fixed. `from` and `to` are the interval of the loss ratio. Left out: FedAdam "
-        "on the networks, whose grids are those of their pages (ResNet-18's is coarse, and has 100 rounds); parts replaced "
-        "one by one anywhere but on clean labels at five local steps. On digits and mushrooms, which a linear "
+        "on the networks, whose grids are those of their pages (ResNet-18's is coarse, and has 100 rounds); parts "
+        "replaced one by one anywhere but on clean labels at five local steps. On digits and mushrooms, which a linear "
         "model separates, losses end near 0 and their ratios say little: there the accuracy counts. The figure ends "
         "at a factor of 5."
     ),
