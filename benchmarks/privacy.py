@@ -32,6 +32,7 @@ CLIENTS, CLIP_NORM = 100, 1.0
 def accuracy(name: str, noise: float, seed: int, rounds: int) -> float:
     """Of the model after so many rounds; without clipping where there is no noise."""
     digits, algorithm = load("digits"), fedsps.build(name)
+    algorithm = algorithm.privately if noise else algorithm
     rows = partition("iid", digits.targets, clients=CLIENTS, seed=0).rows
     order = np.concatenate(rows)
     inputs, targets = torch.from_numpy(digits.inputs[order]), torch.from_numpy(digits.targets[order])

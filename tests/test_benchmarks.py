@@ -155,3 +155,21 @@ def test_batches_have_distinct_samples(workload):
     rows = workload.draw(np.random.default_rng(0), 25).reshape(workload.LOCAL_STEPS, workload.BATCH)
     assert all(len(set(batch)) == workload.BATCH for batch in rows.tolist())
     assert rows.max() < 25
+
+
+# Scripts whose numbers stand in the documentation
+
+
+@pytest.mark.parametrize("name", ["fedsps", "fedpolyak"])
+def test_the_benchmark_of_privacy_takes_what_runs_with_noise_in_a_methods_place(name, monkeypatch):
+    found = script(BENCHMARKS / "privacy.py", monkeypatch).accuracy(name, noise=0.5, seed=0, rounds=1)
+    assert 0 < found < 1
+
+
+@pytest.mark.parametrize("name", ["perceptron, 1 local step", "least squares"])
+def test_the_benchmark_of_few_rounds_trains_its_own_problems(name, monkeypatch):
+    few = script(BENCHMARKS / "few_rounds.py", monkeypatch)
+    monkeypatch.setattr(few, "ROUNDS", (10, 20, 30))
+    losses = few.of_own(name, "fedavg:client_stepsize=0.01", seed=0)
+    assert losses == sorted(losses, reverse=True)
+    assert np.isfinite(losses).all()
