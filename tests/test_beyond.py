@@ -520,8 +520,28 @@ def test_a_network_on_a_plateau_rehearses_and_a_convex_problem_does_not():
     deep = fedsps.train(plateau_network(), [(inputs, 3 * inputs)] * 2, **options).history
     assert deep.train_loss[0] == pytest.approx((0.3**5 - 3) ** 2), "nothing moved"
     assert deep.train_loss.iloc[-1] < 0.01 * deep.train_loss[0]
-    flat = fedsps.train(torch.nn.Linear(1, 1, bias=False).double(), [(inputs, 3 * inputs)] * 2, **options).history
+    line = torch.nn.Linear(1, 1, bias=False).double()
+    torch.nn.init.zeros_(line.weight)
+    flat = fedsps.train(line, [(inputs, 3 * inputs)] * 2, **options).history
     assert flat.stepsize_mean[0] == pytest.approx(0.1 / 4) and flat.train_loss[0] < 9
+
+
+def test_a_loss_raised_with_its_bound_gives_the_same_run():
+    """F + 2 with lower = 2: nothing of the recursion may see the loss itself, without its bound."""
+    random = np.random.default_rng(0)
+    inputs = torch.from_numpy(random.normal(size=(4, 30, 5)))
+    clients = [(own, (own[:, 0] > 0).long()) for own in inputs]
+    model = fedsps.LogisticRegression(5, 3).double()
+
+    def raised(outputs, targets):
+        return torch.nn.functional.cross_entropy(outputs, targets) + 2
+
+    plain, above = (
+        fedsps.train(model, clients, algorithm=fedsps.FedPolyak(lower=lower), loss=loss, rounds=30).history
+        for lower, loss in ((0.0, torch.nn.functional.cross_entropy), (2.0, raised))
+    )
+    np.testing.assert_allclose(above.stepsize_mean, plain.stepsize_mean, rtol=1e-6)
+    np.testing.assert_allclose(above.train_loss - 2, plain.train_loss, rtol=1e-6)
 
 
 def test_a_single_local_step_shows_nothing_so_it_is_short():

@@ -18,10 +18,10 @@ FALLING = np.geomspace(1.0, 0.01, 20)
 TUNED = {"*|Fed*tuned": 1.0, "*|Mime tuned": 1.0, "*|*table 1*": 1.0}
 CAPS = {"cap*|FedSPS cap 0.1": 0.9, "cap*|FedSPS cap 1": 0.3, "cap*|FedSPS cap 5": 0.4, "cap*|FedSPS cap 10": 0.5}
 CAPS |= {"cap*|FedAvg 0.01": 0.9, "cap*|FedAvg 0.1": 0.3}
-SCALES = {f"*|Fed*SPS scale {c}": 0.3 + 0.001 * c for c in (0.01, 0.1, 0.5, 1)}
+SCALES = {f"*|Fed*SPS scale {c}": 0.3 + more for c, more in {0.01: 2e-3, 0.1: 1e-3, 0.5: 0.0, 1: 5e-4}.items()}
 SCALES |= {f"*|Fed*SPS scale {c}": 0.3 + 0.01 * c for c in (5, 10, 20, 40)}
 GROWING = {f"*|Fed*SPS scale {c}": 0.5 for c in (0.01, 0.1, 0.5, 1, 5, 10, 20, 40)} | {
-    f"* {tau}|Fed*SPS scale {c}": 0.1 for tau, c in {5: 0.01, 10: 0.1, 20: 0.5, 50: 5, 100: 40}.items()
+    f"* {tau}|Fed*SPS scale {c}": 0.1 for tau, c in {5: 0.1, 10: 0.5, 20: 1, 50: 10, 100: 20}.items()
 }
 BOUND, FREE = {"stepsize_mean": 0.1}, {"stepsize_mean": 1.0}
 DIVERGED, RUNS = object(), {}

@@ -489,7 +489,7 @@ def test_a_reduced_scale_leaves_the_paper_s_statement_undecided():
     assert {one.words for one in claim.verdicts(found)} == {"holds"}
     (one, _) = claim.verdicts(found, "laptop")
     assert (one.outcome, one.words) == ("undecided", "undecided (at laptop scale: holds)")
-    assert [find(name).reduced("smoke") for name in ("example1", "convex")] == ["", "smoke"]
+    assert {name for name in PAGES if find(name).reduced("smoke") == ""} == {"example1"}  # which takes no time
     assert {find(name).reduced("paper") for name in PAGES} == {""}
 
 

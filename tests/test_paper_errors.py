@@ -50,13 +50,15 @@ def test_upper_bound_of_the_polyak_ratio():
 def test_the_averages_of_the_strongly_convex_proofs():
     """(eq:425) and its like: ||mean - x*||^2 <= ||x_i - x*||^2 + 2 ||mean - x_i||^2 is used, and is not true.
 
-    The inequality that is cited has 2 ||x_i - x*||^2. Averaged over clients, no such term is needed (Jensen).
+    The inequality that is cited has 2 ||x_i - x*||^2. (eq:425) has L/mu in place of the other 2. Averaged over clients,
+    no such term is needed (Jensen).
     """
-    points, star = np.array([1.0, 3.0]), 0.0
-    mean = points.mean()
-    slack = (points[0] - star) ** 2 + 2 * (mean - points[0]) ** 2 - (mean - star) ** 2
-    assert slack == -1
-    assert (mean - star) ** 2 <= ((points - star) ** 2).mean()
+    for factor, k in ((2.0, 1.0), (10.0, 5.0), (1000.0, 500.0)):
+        points, star = np.array([k, k + 2]), 0.0
+        mean = points.mean()
+        slack = (points[0] - star) ** 2 + factor * (mean - points[0]) ** 2 - (mean - star) ** 2
+        assert slack == factor - (2 * k + 1) == -1
+        assert (mean - star) ** 2 <= ((points - star) ** 2).mean()
 
 
 class AtMinimum(Network):

@@ -348,6 +348,7 @@ def check_bound(round: int, trace: Trace | None, clients: Indices) -> None:
         raise LowerBoundError(
             f"round {round}: client {clients[place]} saw a loss of {loss.item():.6g}, below its lower bound of "
             f"{(loss - gap).item():.6g}. The Polyak stepsize needs a bound that no loss falls below: "
-            f"set `lower` to {loss.item():.6g} or lower, as in algorithm='fedpolyak:lower={loss.item():.6g}'; a loss "
-            "without such a bound needs a method without one, as fedavg"
+            f"set `lower` of the method, or of its stepsize rule, to {loss.item():.6g} or lower, as in "
+            f"'fedpolyak:lower={loss.item():.6g}' or 'plateau:lower={loss.item():.6g}+diagonal'; a loss without such a "
+            "bound needs a method without one, as fedavg"
         )

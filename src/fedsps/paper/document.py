@@ -91,10 +91,11 @@ def verdict_table(folder: Path, order: Sequence[str]) -> pd.DataFrame:
         for verdict in page["verdicts"]:
             (low, high), (least, largest) = verdict["interval"], verdict["margins"]
             rows.append(
-                {"page": page["page"], "scale": page["scale"], "numbers": len(verdict["effect"])}
-                | {key: verdict[key] for key in ("id", "case", "loss", "outcome", "seen", "what", "mean")}
+                {"page": page["page"], "scale": page["scale"], "seeds": page["seeds"], "seeds wanted": page["wanted"]}
+                | {key: verdict[key] for key in ("id", "case", "loss", "outcome", "words", "seen", "what", "mean")}
                 | {"low": low, "high": high, "least good": least, "largest good": largest}
-                | {key: verdict[key] for key in ("place", "statement", "criterion")}
+                | {"numbers": len(verdict["effect"])}
+                | {key: verdict[key] for key in ("place", "statement", "criterion", "why")}
             )
     return pd.DataFrame(rows)
 
@@ -126,7 +127,7 @@ def _page(page: Mapping[str, Any], folder: Path, where: str) -> list[str]:
     parts.append(_table(["id", "case", "loss", "verdict", "numbers", "criterion"], map(_cells, page["verdicts"])))
     for panel in page["panels"]:
         known = {column for line in panel["lines"] for column in line["final"]}
-        columns = FINAL if known & FINAL.keys() or not known else {column: column for column in sorted(known)}
+        columns = {name: title for name, title in FINAL.items() if name in known} or {name: name for name in known}
         rows = [_finals(line, columns) for line in panel["lines"]]
         parts += [f"**{panel['heading']}**, final values", _table(["line", *columns.values()], rows)]
     for name in page["shown"]:
@@ -144,7 +145,8 @@ def _finals(line: Mapping[str, Any], columns: Iterable[str]) -> Sequence[object]
     def cell(mean: float | None, deviation: float | None) -> str:
         if mean is None:
             return "diverged" if line["diverged"] else ""
-        return f"{mean:.4g}" + ("" if deviation is None else f" ± {deviation:.2g}")
+        is_rounding = deviation is not None and deviation < 1e-9 * abs(mean)
+        return f"{mean:.4g}" + ("" if deviation is None else " ± 0" if is_rounding else f" ± {deviation:.2g}")
 
     return line["label"], *(cell(*line["final"].get(column, (None, None))) for column in columns)
 
@@ -179,13 +181,18 @@ def _by_loss(texts: Mapping[str | None, str]) -> str:
 
 
 def _found(verdicts: Sequence[Mapping[str, Any]]) -> str:
-    """The effect: of one case with its interval, of several from the least to the largest."""
+    """The effect: of one case with its interval, of several from the least to the largest.
+
+    One that is no number is infinite where it decides, and undefined where it does not.
+    """
     known = [verdict for verdict in verdicts if verdict["mean"] is not None]
     means = [verdict["mean"] for verdict in known]
-    endless = sum(verdict["mean"] is None and bool(verdict["effect"]) for verdict in verdicts)
-    rest = f", infinite in {endless}" if endless else ""
+    others = [verdict["seen"] for verdict in verdicts if verdict["mean"] is None and verdict["effect"]]
+    undefined = others.count("undecided")
+    many = {"infinite": len(others) - undefined, "undefined": undefined}
+    rest = "".join(f", {word} in {number}" for word, number in many.items() if number)
     if not known:
-        return f"infinite in {endless} cases" if endless else "unknown"
+        return " and ".join(word for word, number in many.items() if number) or "unknown"
     if len(known) > 1:
         return f"{_short(min(means))} to {_short(max(means))} in {len(known)} cases{rest}"
     low, high = known[0]["interval"]

@@ -358,7 +358,8 @@ class Verdict:
         many = over if size == 1 else f"{over}es" if over.endswith("ch") else f"{over}s"
         mean, (low, high) = self.evidence.mean, self.evidence.interval
         interval = f" [{low:.3g}, {high:.3g}]" if low < high else ""
-        return f"{self.claim.effect} {mean:.3g}{interval} ({size} {many})"
+        words = "undefined" if np.isnan(mean) else f"{mean:.3g}"
+        return f"{self.claim.effect} {words}{interval} ({size} {many})"
 
 
 def evenly(history: pd.DataFrame) -> pd.DataFrame:

@@ -17,7 +17,7 @@ from fedsps.paper.evidence import Numbers
 from fedsps.paper.execute import search, seconds_of
 from fedsps.paper.page import PARTS, Line, Page, Panel, Records, Scale, Tuned, Verdict, hundred_rounds, last_tenth
 from fedsps.runs.files import write_json
-from fedsps.runs.result import number
+from fedsps.runs.result import Result, number
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,12 @@ def table(records: Records, kept: Callable[[str, pd.DataFrame], pd.DataFrame] = 
     return whole[["panel", "line", "seed", *whole.columns.drop(["panel", "line", "seed"])]]
 
 
-FINAL = ("train_loss", "cohort_loss", "test_accuracy")  # what the tables of a page's panels show, or else its column
+FINAL = ("train_loss", "cohort_loss", "test_accuracy")
+
+
+def _shown(panel: Panel, run: Result) -> list[str]:
+    """What the table of a panel shows: losses and accuracy where its axes show one of them, else what they show."""
+    return [name for name in FINAL if name in run.history] if panel.column in FINAL else [panel.column]
 
 
 def _mean_and_deviation(finals: Numbers) -> list[float | None]:
@@ -97,7 +102,7 @@ def plain(outcome: Reproduction) -> dict[str, object]:
             "label": label,
             "final": {
                 column: _mean_and_deviation(np.array([last_tenth(run, column) for run in runs]))
-                for column in [name for name in FINAL if name in runs[0].history] or [panel.column]
+                for column in _shown(panel, runs[0])
             },
             "algorithm": spec.algorithm,
             "tuned": {name: spec.parameters[name] for name in tuned},

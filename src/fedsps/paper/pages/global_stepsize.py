@@ -160,7 +160,8 @@ PAGE = Page(
             {case: at_most(panel, "formula (a)", 1.0, "formula (b)") for case, panel in CAPPED.items()},
             why=(
                 "one client with a small gradient makes a mean of ratios large, not a ratio of means: from a cap of 5 "
-                "on (a) falls behind, by a tenth i.i.d. and up to threefold with two classes; it explodes at 1000"
+                "on (a) falls behind, by a tenth to a quarter i.i.d. and up to threefold with two classes; it explodes "
+                "at 1000"
             ),
         ),
         Claim(
@@ -170,7 +171,10 @@ PAGE = Page(
             "final loss of (b) between 1 and 1.1 times that of (a)",
             "loss ratio",
             {case: within(panel, "formula (b)", "formula (a)", 1.0, 1.1) for case, panel in CAPPED.items()},
-            why="from a cap of 5 on (b) is ahead of (a), by a tenth i.i.d. and up to threefold with two classes",
+            why=(
+                "from a cap of 5 on (b) is ahead of (a), by a tenth to a quarter i.i.d. and up to threefold with two "
+                "classes"
+            ),
         ),
         Claim(
             "A3 (c)",

@@ -34,6 +34,7 @@ from fedsps.paper.theory_runs import (
     WHOLE,
     compute,
     noisy,
+    rounds_of,
 )
 from fedsps.report import plot
 from fedsps.theory.bounds import SMALL_CONVEX
@@ -43,12 +44,12 @@ SMALLEST = 4  # caps that slopes are fitted to
 
 
 def panels(scale: Scale) -> list[Panel]:
-    """One for each case; the lines' algorithms decide their colours alone."""
+    """One for each case, with the rounds of this scale; the lines' algorithms decide their colours alone."""
     chosen = []
     for name, case in CASES.items():
         lines = [Line(MEASURED, "fedsps"), Line(BOUND, "fedavg")]
         lines += [Line(STATED, "fedams")] if case.theorem.as_stated is not None else []
-        chosen.append(Panel(name, case.title, {}, lines, LEFT))
+        chosen.append(Panel(name, case.title, {"rounds": rounds_of(scale)}, lines, LEFT))
     return chosen
 
 

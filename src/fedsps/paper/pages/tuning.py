@@ -101,9 +101,12 @@ def final(points: pd.DataFrame) -> pd.Series:
 
 
 def pooled(grid: pd.DataFrame) -> pd.DataFrame:
-    """The LIBSVM sets as one: a point's score is the geometric mean of its loss over the best loss on each set."""
+    """The LIBSVM sets as one: a point's score is the geometric mean of its loss over the best loss on each set.
+
+    Losses below `libsvm.FLOOR` count as that, as on the page libsvm: ratios of what is next to 0 say nothing.
+    """
     points = grid[grid["setting"].str.startswith("LIBSVM")]
-    points = points.assign(loss=final(points))
+    points = points.assign(loss=final(points).clip(lower=libsvm.FLOOR))
     points = points.assign(relative=points["loss"] / points.groupby(["setting", "algorithm"])["loss"].transform("min"))
     names = [name for name in PAPER_GRID if name in points]
     # only algorithms that were searched on every set, and a point's eps may be missing
@@ -226,19 +229,19 @@ def tuning_is_extensive(algorithm: str) -> Check:
     return check
 
 
-def _best_point(family: str, words: str, *settings: str) -> Claim:
+def _best_point(family: str, words: str, *settings: str, floor: str = "", why: str = "") -> Claim:
     """G1 for one row of the paper's table: its family, in words, and the settings that belong to it."""
     point = _point(TABLE_1[family].values())
     return Claim(
         f"G1 {family}",
         f"the best client stepsize, server stepsize and eps of FedAvg and FedAMS are {point} {words}",
         "table 1",
-        f"the loss there at most {AS_GOOD} times the least of the grid, in every search",
+        f"the loss there at most {AS_GOOD} times the least of the grid, in every search{floor}",
         "loss ratio",
         {algorithm: table_1_is_right(algorithm, *settings) for algorithm in COMPARED},
         on_loss=False,
         over="search",
-        why="FedAMS is unstable at its point; the paper does not say on what data, and on how many sets, it chose",
+        why=why,
     )
 
 
@@ -248,9 +251,24 @@ PAGE = Page(
     panels=panels,
     draw=draw,
     claims=(
-        _best_point("LIBSVM", "for LIBSVM", POOLED),
-        _best_point("MNIST", "for MNIST, logistic regression", "MNIST i.i.d.", "MNIST two classes"),
-        _best_point("LeNet", "for MNIST, LeNet", "LeNet i.i.d.", "LeNet two classes"),
+        _best_point("LIBSVM", "for LIBSVM", POOLED, floor=f"; losses below {libsvm.FLOOR} count as that on each set"),
+        _best_point(
+            "MNIST",
+            "for MNIST, logistic regression",
+            "MNIST i.i.d.",
+            "MNIST two classes",
+            why=(
+                "i.i.d. FedAvg's stepsize of 1 ends lower by more than that; FedAMS is unstable at its point with two "
+                "classes a client; the paper does not say on what data it chose"
+            ),
+        ),
+        _best_point(
+            "LeNet",
+            "for MNIST, LeNet",
+            "LeNet i.i.d.",
+            "LeNet two classes",
+            why="at its point FedAMS is still near ln 10 after 50 rounds, where the search drops it",
+        ),
         Claim(
             "G2",
             "FedAvg and FedAMS need extensive tuning, FedSPS minimal",
