@@ -369,7 +369,7 @@ MUTANTS = [
     Mutant("flower/secagg.py", "max(LEAST, -(-2 * cohort // 3))", "max(LEAST, 2 * cohort // 3)", "test_secagg::test_two_thirds_and_never_two"),
     Mutant("flower/secagg.py", "needed(len(audience) + len(heard.refused))", "needed(len(audience))", "test_secagg::test_a_repetition_without_a_diverged_client_needs_as_many_as_before"),
     Mutant("flower/secagg.py", "bytes_up=8 * (1 + len(asked.mean)) * len(clients)", "bytes_up=8 * len(asked.mean) * len(clients)", "test_secagg::test_equals_the_plain_mean"),
-    Mutant("flower/secagg.py", "(values.abs() > limit).any()", "(values > limit).any()", "test_secagg::test_a_value_beyond_the_range_is_told_on_either_side"),
+    Mutant("flower/secagg.py", "(delta.abs() > limit).any()", "(delta > limit).any()", "test_secagg::test_a_value_beyond_the_range_is_told_on_either_side"),
     Mutant("flower/secagg.py", "check_bound(round + 1, done.trace.as_cohort, np.array([client]))", "pass", "test_secagg::test_losses_below_their_bound_stop_the_run_if_half_of_the_clients_say_so"),
     Mutant("optim.py", "if self._awaits_step:", "if False:", "test_optim_loops::test_a_loss_may_be_set_again_once_the_gradients_are_cleared"),
     Mutant("optim.py", "if not self._cleared and any(", "if any(", "test_optim_loops::test_a_closure_that_does_not_clear_is_refused_and_one_that_does_is_not"),

@@ -226,6 +226,8 @@ def _run(server: Server, network: Network, spec: Spec, folder: "RunFolder", test
 
 def _say_what_is_other(config: RunConfig) -> None:
     """A run with differential privacy may have another stepsize rule than the algorithm's name says."""
+    if not config.clip_norm:
+        return
     asked, built = config.named.build().stepsize, config.built.stepsize
     if built != asked:
         say(
