@@ -65,6 +65,14 @@ def test_pooling_weighs_the_sets_alike():
     assert found[1.0].tolist() == pytest.approx([np.sqrt(1.1)] * 2)
 
 
+def test_pooling_takes_losses_next_to_0_for_alike():
+    """On a set that a model separates, a hundredth of a loss of 1e-4 is no better."""
+    by_client = {"LIBSVM a": {0.1: 1.0, 1.0: 1.1}, "LIBSVM b": {0.1: 1e-4, 1.0: 1e-6}}
+    grid = searches(lambda setting, client, *_: by_client[setting][client], settings=tuple(by_client))
+    found = pooled(grid).query("algorithm == 'FedAvg'").set_index("client_stepsize")["score"]
+    assert found[0.1].tolist() == pytest.approx([1.0] * 2)
+
+
 def test_an_algorithm_that_was_not_searched_everywhere_is_not_pooled():
     grid = searches(as_in_the_paper)
     partly = grid[(grid["setting"] == "LIBSVM a") & (grid["algorithm"] == "FedAvg")].assign(algorithm="FedAdam")

@@ -127,7 +127,9 @@ def _page(page: Mapping[str, Any], folder: Path, where: str) -> list[str]:
     parts.append(_table(["id", "case", "loss", "verdict", "numbers", "criterion"], map(_cells, page["verdicts"])))
     for panel in page["panels"]:
         known = {column for line in panel["lines"] for column in line["final"]}
-        columns = {name: title for name, title in FINAL.items() if name in known} or {name: name for name in known}
+        columns = {name: title for name, title in FINAL.items() if name in known} or {
+            name: name for name in sorted(known)
+        }
         rows = [_finals(line, columns) for line in panel["lines"]]
         parts += [f"**{panel['heading']}**, final values", _table(["line", *columns.values()], rows)]
     for name in page["shown"]:
